@@ -1,0 +1,113 @@
+/* Causes as words; see cause.h. Pure. */
+#include "base/cause.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *text;
+    bool costs;
+} kinds[] = {
+#define X(name, text, costs) [MU_CAUSE_##name] = {text, (costs) != 0},
+    MU_CAUSE_KINDS(X)
+#undef X
+};
+
+const char *mu_cause_kind_text(enum mu_cause_kind k)
+{
+    MU_ASSERT((size_t)k < MU_COUNT(kinds));
+    return kinds[k].text;
+}
+
+int mu_cause_kind_parse(const char *text, enum mu_cause_kind *ret)
+{
+    for (size_t i = 0; i < MU_COUNT(kinds); i++) {
+        if (strcmp(text, kinds[i].text) == 0) {
+            *ret = (enum mu_cause_kind)i;
+            return 0;
+        }
+    }
+    return -1;
+}
+
+bool mu_cause_costs_restart(enum mu_cause_kind k)
+{
+    MU_ASSERT((size_t)k < MU_COUNT(kinds));
+    return kinds[k].costs;
+}
+
+const char *mu_signal_name(int signo, char *buf)
+{
+    /* Linux's numbers on x86 and ARM, spelled out: strict ISO C knows only six of them. */
+    static const char *const names[] = {
+        "0",         "SIGHUP",  "SIGINT",    "SIGQUIT", "SIGILL",   "SIGTRAP", "SIGABRT", "SIGBUS",
+        "SIGFPE",    "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",  "SIGPIPE", "SIGALRM", "SIGTERM",
+        "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",  "SIGTTIN", "SIGTTOU", "SIGURG",
+        "SIGXCPU",   "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO",   "SIGPWR",  "SIGSYS"};
+    if (signo > 0 && (size_t)signo < MU_COUNT(names))
+        return names[signo];
+    (void)snprintf(buf, 16, "signal %d", signo);
+    return buf;
+}
+
+static void who(const struct mu_cause *c, struct mu_buf *b)
+{
+    if (c->rank >= 0)
+        (void)mu_buf_addf(b, "rank %d ", c->rank);
+    else
+        (void)mu_buf_adds(b, "worker ");
+    if (c->local_rank >= 0 && c->pid > 0)
+        (void)mu_buf_addf(b, "(local rank %d, pid %d) ", c->local_rank, c->pid);
+    else if (c->local_rank >= 0)
+        (void)mu_buf_addf(b, "(local rank %d) ", c->local_rank);
+    (void)mu_buf_addf(b, "on %s ", c->host[0] != '\0' ? c->host : "an unnamed host");
+}
+
+void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b)
+{
+    char buf[16];
+    const char *host = c->host[0] != '\0' ? c->host : "an unnamed host";
+    switch (c->kind) {
+    case MU_CAUSE_NONE:
+        (void)mu_buf_adds(b, "no cause is known");
+        break;
+    case MU_CAUSE_WORKER_EXIT:
+        who(c, b);
+        (void)mu_buf_addf(b, "exited with status %d", c->exit_code);
+        break;
+    case MU_CAUSE_WORKER_SIGNAL:
+        who(c, b);
+        (void)mu_buf_addf(b, "was ended by %s", mu_signal_name(c->signo, buf));
+        break;
+    case MU_CAUSE_SPAWN_FAILED:
+        who(c, b);
+        (void)mu_buf_adds(b, "could not be started");
+        break;
+    case MU_CAUSE_NODE_LOST:
+        (void)mu_buf_addf(b, "the agent on %s died: its connection closed without a goodbye", host);
+        break;
+    case MU_CAUSE_NODE_SILENT:
+        (void)mu_buf_addf(b, "the agent on %s was not heard for its whole lease", host);
+        break;
+    case MU_CAUSE_NODE_LEFT:
+        (void)mu_buf_addf(b, "the agent on %s was told to stop and left", host);
+        break;
+    case MU_CAUSE_NODE_JOINED:
+        (void)mu_buf_addf(b, "a new node arrived: %s", host);
+        break;
+    case MU_CAUSE_NODE_FAILED:
+        (void)mu_buf_addf(b, "the agent on %s cannot go on", host);
+        break;
+    case MU_CAUSE_JOIN_TIMEOUT:
+        (void)mu_buf_adds(b, "too few nodes came in time");
+        break;
+    case MU_CAUSE_SERVER_LOST:
+        (void)mu_buf_adds(b, "the rendezvous server does not answer any more");
+        break;
+    case MU_CAUSE_KIND_COUNT:
+        break;
+    }
+    if (c->message[0] != '\0')
+        (void)mu_buf_addf(b, ": %s", c->message);
+}

@@ -1,0 +1,62 @@
+/* Why a round or a job ended: one record, the same everywhere. The earliest failure in the server's
+ * order of events wins. Pure. */
+#ifndef MUSTER_BASE_CAUSE_H
+#define MUSTER_BASE_CAUSE_H
+
+#include <stdint.h>
+
+#include "base/limits.h"
+#include "base/str.h"
+
+/* name, wire text, does it cost a restart of the budget? */
+#define MU_CAUSE_KINDS(X)                                                                          \
+    X(NONE, "none", 0)                                                                             \
+    X(WORKER_EXIT, "worker_exit", 1)     /* A worker ended with a status that is not 0. */         \
+    X(WORKER_SIGNAL, "worker_signal", 1) /* A worker was ended by a signal. */                     \
+    X(SPAWN_FAILED, "spawn_failed", 1)   /* A worker could not be started. */                      \
+    X(NODE_LOST, "node_lost", 0)         /* An agent's process died: its connection closed. */     \
+    X(NODE_SILENT, "node_silent", 0)     /* An agent was not heard for the fence time. */          \
+    X(NODE_LEFT, "node_left", 0)         /* An agent was told to stop and said goodbye. */         \
+    X(NODE_JOINED, "node_joined", 0)     /* A newcomer, where --on-join=restart. */                \
+    X(NODE_FAILED, "node_failed", 1)   /* An agent cannot go on: unkillable worker, full disk. */  \
+    X(JOIN_TIMEOUT, "join_timeout", 0) /* Too few nodes came in time. */                           \
+    X(SERVER_LOST, "server_lost", 0)   /* An agent's own verdict: nobody answers any more. */
+
+enum mu_cause_kind {
+#define X(name, text, costs) MU_CAUSE_##name,
+    MU_CAUSE_KINDS(X)
+#undef X
+    MU_CAUSE_KIND_COUNT
+};
+
+struct mu_cause {
+    enum mu_cause_kind kind;
+    int32_t node_rank; /* -1: not known; as all ranks here. */
+    int32_t rank;
+    int32_t local_rank;
+    int32_t pid;       /* 0: none */
+    int32_t exit_code; /* For WORKER_EXIT. */
+    int32_t signo;     /* For WORKER_SIGNAL. */
+    uint32_t round;
+    int64_t at_unix_ms; /* By the clock of the host it happened on. */
+    char host[MU_HOST_BYTES];
+    char message[MU_MESSAGE_BYTES]; /* The worker's or agent's own words; may be "". UTF-8. */
+};
+
+/* A cause with nothing known. */
+#define MU_CAUSE_INIT ((struct mu_cause){.node_rank = -1, .rank = -1, .local_rank = -1})
+
+const char *mu_cause_kind_text(enum mu_cause_kind k);
+/* Returns 0, or -1 for a word that is none. */
+int mu_cause_kind_parse(const char *text, enum mu_cause_kind *ret);
+bool mu_cause_costs_restart(enum mu_cause_kind k);
+
+/* "SIGKILL" for 9; "signal 63" for one without a name. Static for named ones; `buf` (16 bytes) for
+ * others. */
+const char *mu_signal_name(int signo, char *buf);
+
+/* One sentence for people: "rank 3 (local rank 1, pid 77) on n2 exited with status 7: boom".
+ * Appends to b. */
+void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b);
+
+#endif

@@ -1,0 +1,31 @@
+/* Clocks; see clock.h. */
+#include "base/clock.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+int64_t mu_now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t); /* Cannot fail for this clock. */
+    return (int64_t)t.tv_sec * MU_NS_PER_S + t.tv_nsec;
+}
+
+int64_t mu_unix_ms(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / MU_NS_PER_MS;
+}
+
+char *mu_iso8601(int64_t unix_ms, char *ret)
+{
+    time_t sec = (time_t)(unix_ms / 1000);
+    struct tm tm;
+    char date[24] = "1970-01-01T00:00:00";
+    if (gmtime_r(&sec, &tm) != NULL)
+        (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(ret, 32, "%s.%03dZ", date, (int)(unix_ms % 1000));
+    return ret;
+}

@@ -1,0 +1,490 @@
+/* Control messages to bytes and back, all from the rows of ctl.h. Pure but for cJSON. */
+#include "base/ctl.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cjson/cJSON.h>
+
+#include "base/json.h"
+
+enum field_kind {
+    FIELD_STR,
+    FIELD_INT,
+    FIELD_INTS,
+    FIELD_CAUSE
+};
+
+struct field {
+    const char *name;
+    enum field_kind kind;
+    bool need;
+    size_t offset; /* In the message's own struct. */
+    size_t bytes;  /* STR: room with NUL. */
+    int64_t min;
+    int64_t max;
+    int64_t dflt;
+    const char *doc;
+};
+
+#define STR_ROW(T, name_, bytes_, need_, doc_)                                                     \
+    {.name = #name_,                                                                               \
+     .kind = FIELD_STR,                                                                            \
+     .need = (need_) != 0,                                                                         \
+     .offset = offsetof(T, name_),                                                                 \
+     .bytes = (bytes_),                                                                            \
+     .doc = (doc_)},
+#define INT_ROW(T, name_, min_, max_, need_, dflt_, doc_)                                          \
+    {.name = #name_,                                                                               \
+     .kind = FIELD_INT,                                                                            \
+     .need = (need_) != 0,                                                                         \
+     .offset = offsetof(T, name_),                                                                 \
+     .min = (min_),                                                                                \
+     .max = (max_),                                                                                \
+     .dflt = (dflt_),                                                                              \
+     .doc = (doc_)},
+#define INTS_ROW(T, name_, doc_)                                                                   \
+    {.name = #name_, .kind = FIELD_INTS, .offset = offsetof(T, name_), .doc = (doc_)},
+#define CAUSE_ROW(T, name_, doc_)                                                                  \
+    {.name = #name_, .kind = FIELD_CAUSE, .offset = offsetof(T, name_), .doc = (doc_)},
+
+/* The field macros take no struct name, so each message binds its own. */
+/* clang-format off */
+#define S(n, b, d, t) STR_ROW(MSG, n, b, d, t)
+#define I(n, a, b, d, f, t) INT_ROW(MSG, n, a, b, d, f, t)
+#define L(n, t) INTS_ROW(MSG, n, t)
+#define C(n, t) CAUSE_ROW(MSG, n, t)
+#define MSG struct ctl_hello
+static const struct field hello_fields[] = {CTL_HELLO_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_welcome
+static const struct field welcome_fields[] = {CTL_WELCOME_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_refused
+static const struct field refused_fields[] = {CTL_REFUSED_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_waiting
+static const struct field waiting_fields[] = {CTL_WAITING_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_start
+static const struct field start_fields[] = {CTL_START_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_started
+static const struct field started_fields[] = {CTL_STARTED_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_exited
+static const struct field exited_fields[] = {CTL_EXITED_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_failed
+static const struct field failed_fields[] = {CTL_FAILED_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_finished
+static const struct field finished_fields[] = {CTL_FINISHED_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_stop
+static const struct field stop_fields[] = {CTL_STOP_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_stopped
+static const struct field stopped_fields[] = {CTL_STOPPED_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_beat
+static const struct field beat_fields[] = {CTL_BEAT_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_bye
+static const struct field bye_fields[] = {CTL_BYE_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_end
+static const struct field end_fields[] = {CTL_END_FIELDS(S, I, L, C)};
+#undef MSG
+/* clang-format on */
+
+/* A cause is an object with fields of its own; its kind is a word. */
+#define MSG struct mu_cause
+static const struct field cause_fields[] = {
+    STR_ROW(MSG, host, MU_HOST_BYTES, 0, "host it happened on")
+        STR_ROW(MSG, message, MU_MESSAGE_BYTES, 0, "the worker's or agent's own words")};
+#undef MSG
+static const struct {
+    const char *name;
+    size_t offset;
+    int32_t min;
+    const char *doc;
+} cause_ints[] = {
+    {"node_rank", offsetof(struct mu_cause, node_rank), -1, "node rank, -1: not known"},
+    {"rank", offsetof(struct mu_cause, rank), -1, "global rank, -1: not known"},
+    {"local_rank", offsetof(struct mu_cause, local_rank), -1, "local rank, -1: not known"},
+    {"pid", offsetof(struct mu_cause, pid), 0, "process id, 0: none"},
+    {"exit_code", offsetof(struct mu_cause, exit_code), 0, "exit status of a worker_exit"},
+    {"signo", offsetof(struct mu_cause, signo), 0, "signal of a worker_signal"},
+};
+
+struct schema {
+    const char *name;
+    char from;
+    const char *doc;
+    const struct field *fields;
+    size_t field_count;
+    size_t offset; /* Of its struct in struct ctl_msg. */
+};
+
+static const struct schema schemas[CTL_TYPE_COUNT] = {
+#define X(NAME, name_, from_, doc_)                                                                \
+    [CTL_##NAME] = {.name = #name_,                                                                \
+                    .from = (from_),                                                               \
+                    .doc = (doc_),                                                                 \
+                    .fields = name_##_fields,                                                      \
+                    .field_count = MU_COUNT(name_##_fields),                                       \
+                    .offset = offsetof(struct ctl_msg, u.name_)},
+    CTL_MESSAGES(X)
+#undef X
+};
+
+const char *ctl_type_name(enum ctl_type t)
+{
+    MU_ASSERT((size_t)t < CTL_TYPE_COUNT);
+    return schemas[t].name;
+}
+
+static char *member(struct ctl_msg *m, const struct schema *s, const struct field *f)
+{
+    return (char *)m + s->offset + f->offset;
+}
+
+static const char *cmember(const struct ctl_msg *m, const struct schema *s, const struct field *f)
+{
+    return (const char *)m + s->offset + f->offset;
+}
+
+void ctl_init(struct ctl_msg *m, enum ctl_type t)
+{
+    const struct schema *s = &schemas[t];
+    m->type = t;
+    for (size_t i = 0; i < s->field_count; i++) {
+        const struct field *f = &s->fields[i];
+        char *p = member(m, s, f);
+        static const struct ctl_ints no_ints;
+        static const struct mu_cause no_cause = {.node_rank = -1, .rank = -1, .local_rank = -1};
+        switch (f->kind) {
+        case FIELD_STR:
+            p[0] = '\0';
+            break;
+        case FIELD_INT:
+            memcpy(p, &f->dflt, sizeof f->dflt);
+            break;
+        case FIELD_INTS:
+            memcpy(p, &no_ints, sizeof no_ints);
+            break;
+        case FIELD_CAUSE:
+            memcpy(p, &no_cause, sizeof no_cause);
+            break;
+        }
+    }
+}
+
+static void encode_cause(struct mu_json *w, const struct mu_cause *c)
+{
+    mu_json_open(w, '{');
+    mu_json_kstr(w, "kind", mu_cause_kind_text(c->kind));
+    mu_json_ki64(w, "round", c->round);
+    for (size_t i = 0; i < MU_COUNT(cause_ints); i++) {
+        int32_t v = 0;
+        memcpy(&v, (const char *)c + cause_ints[i].offset, sizeof v);
+        mu_json_ki64(w, cause_ints[i].name, v);
+    }
+    mu_json_ki64(w, "at_unix_ms", c->at_unix_ms);
+    for (size_t i = 0; i < MU_COUNT(cause_fields); i++)
+        mu_json_kstr(w, cause_fields[i].name, (const char *)c + cause_fields[i].offset);
+    mu_json_close(w, '}');
+}
+
+static void encode_field(struct mu_json *w, const struct field *f, const char *p)
+{
+    int64_t v = 0;
+    struct ctl_ints ints;
+    switch (f->kind) {
+    case FIELD_STR:
+        if (p[0] != '\0' || f->need)
+            mu_json_kstr(w, f->name, p);
+        break;
+    case FIELD_INT:
+        memcpy(&v, p, sizeof v);
+        if (f->need || v != f->dflt)
+            mu_json_ki64(w, f->name, v);
+        break;
+    case FIELD_INTS:
+        memcpy(&ints, p, sizeof ints);
+        mu_json_key(w, f->name);
+        mu_json_open(w, '[');
+        for (uint32_t i = 0; i < ints.n; i++)
+            mu_json_i64(w, ints.v[i]);
+        mu_json_close(w, ']');
+        break;
+    case FIELD_CAUSE:
+        mu_json_key(w, f->name);
+        encode_cause(w, (const struct mu_cause *)(const void *)p);
+        break;
+    }
+}
+
+int ctl_encode(const struct ctl_msg *m, struct mu_buf *out)
+{
+    const struct schema *s = &schemas[m->type];
+    size_t at = out->n;
+    (void)mu_buf_add(out, "\0\0\0\0", CTL_FRAME_HEAD_BYTES);
+    struct mu_json w;
+    mu_json_init(&w, out);
+    mu_json_open(&w, '{');
+    mu_json_kstr(&w, "type", s->name);
+    for (size_t i = 0; i < s->field_count; i++)
+        encode_field(&w, &s->fields[i], cmember(m, s, &s->fields[i]));
+    mu_json_close(&w, '}');
+    if (out->oom)
+        return -ENOMEM;
+    size_t n = out->n - at - CTL_FRAME_HEAD_BYTES;
+    MU_ASSERT(n <= MU_FRAME_BYTES_MAX);
+    unsigned char *head = (unsigned char *)out->p + at;
+    head[0] = (unsigned char)(n >> 24);
+    head[1] = (unsigned char)(n >> 16);
+    head[2] = (unsigned char)(n >> 8);
+    head[3] = (unsigned char)n;
+    return 0;
+}
+
+int ctl_frame(struct mu_str in, struct mu_str *ret, size_t *ret_frame_bytes, struct mu_err *err)
+{
+    if (in.n < CTL_FRAME_HEAD_BYTES)
+        return 0;
+    const unsigned char *h = (const unsigned char *)in.p;
+    size_t n = (size_t)h[0] << 24 | (size_t)h[1] << 16 | (size_t)h[2] << 8 | h[3];
+    if (n == 0 || n > MU_FRAME_BYTES_MAX)
+        return mu_err_set(err, -EMSGSIZE, "a frame of %zu bytes: 1 to %d are allowed", n,
+                          MU_FRAME_BYTES_MAX);
+    if (in.n < CTL_FRAME_HEAD_BYTES + n)
+        return 0;
+    *ret = mu_str_of(in.p + CTL_FRAME_HEAD_BYTES, n);
+    *ret_frame_bytes = CTL_FRAME_HEAD_BYTES + n;
+    return 1;
+}
+
+/* A JSON number that is whole and in range. */
+static bool whole(const cJSON *item, int64_t min, int64_t max, int64_t *ret)
+{
+    if (!cJSON_IsNumber(item))
+        return false;
+    double d = item->valuedouble;
+    /* 2^53: beyond it a double cannot tell neighbours apart, and no field of ours goes there. */
+    if (!(d >= -9007199254740992.0 && d <= 9007199254740992.0) || d != floor(d))
+        return false;
+    *ret = (int64_t)d;
+    return *ret >= min && *ret <= max;
+}
+
+static int decode_str(const cJSON *item, char *p, size_t bytes)
+{
+    if (!cJSON_IsString(item) || item->valuestring == NULL || strlen(item->valuestring) >= bytes)
+        return -EPROTO;
+    return mu_strcopy(p, bytes, item->valuestring);
+}
+
+static int decode_cause(const cJSON *item, struct mu_cause *c)
+{
+    *c = MU_CAUSE_INIT;
+    if (!cJSON_IsObject(item))
+        return -EPROTO;
+    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(item, "kind");
+    if (!cJSON_IsString(kind) || mu_cause_kind_parse(kind->valuestring, &c->kind) < 0)
+        return -EPROTO;
+    for (size_t i = 0; i < MU_COUNT(cause_ints); i++) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(item, cause_ints[i].name);
+        int64_t n = 0;
+        if (v == NULL)
+            continue;
+        if (!whole(v, cause_ints[i].min, INT32_MAX, &n))
+            return -EPROTO;
+        int32_t n32 = (int32_t)n;
+        memcpy((char *)c + cause_ints[i].offset, &n32, sizeof n32);
+    }
+    int64_t round = 0;
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(item, "round");
+    if (v != NULL && !whole(v, 0, UINT32_MAX, &round))
+        return -EPROTO;
+    c->round = (uint32_t)round;
+    v = cJSON_GetObjectItemCaseSensitive(item, "at_unix_ms");
+    if (v != NULL && !whole(v, 0, INT64_C(1) << 53, &c->at_unix_ms))
+        return -EPROTO;
+    for (size_t i = 0; i < MU_COUNT(cause_fields); i++) {
+        v = cJSON_GetObjectItemCaseSensitive(item, cause_fields[i].name);
+        if (v != NULL &&
+            decode_str(v, (char *)c + cause_fields[i].offset, cause_fields[i].bytes) < 0)
+            return -EPROTO;
+    }
+    return 0;
+}
+
+/* Lists are collected in scratch; until all are in, a list holds its offset there instead of a
+ * pointer. */
+static int decode_ints(const cJSON *item, char *p, struct mu_buf *scratch)
+{
+    if (!cJSON_IsArray(item))
+        return -EPROTO;
+    struct ctl_ints ints = {.v = NULL, .n = 0};
+    size_t at = scratch->n;
+    for (const cJSON *e = item->child; e != NULL; e = e->next) {
+        int64_t n = 0;
+        if (ints.n == MU_WORKERS_MAX || !whole(e, INT32_MIN, INT32_MAX, &n))
+            return -EPROTO;
+        int32_t n32 = (int32_t)n;
+        if (mu_buf_add(scratch, &n32, sizeof n32) < 0)
+            return -ENOMEM;
+        ints.n++;
+    }
+    ints.v = (const int32_t *)(const void *)(scratch->p + at); /* No message has two lists: scratch
+                                                                  does not move again. */
+    memcpy(p, &ints, sizeof ints);
+    return 0;
+}
+
+static int decode_field(const cJSON *item, const struct field *f, char *p, struct mu_buf *scratch)
+{
+    int64_t v = 0;
+    switch (f->kind) {
+    case FIELD_STR:
+        return decode_str(item, p, f->bytes);
+    case FIELD_INT:
+        if (!whole(item, f->min, f->max, &v))
+            return -EPROTO;
+        memcpy(p, &v, sizeof v);
+        return 0;
+    case FIELD_INTS:
+        return decode_ints(item, p, scratch);
+    case FIELD_CAUSE:
+        return decode_cause(item, (struct mu_cause *)(void *)p);
+    }
+    return -EPROTO;
+}
+
+static int refuse_field(const struct schema *s, const struct field *f, struct mu_err *err)
+{
+    switch (f->kind) {
+    case FIELD_INT:
+        return mu_err_set(err, -EPROTO,
+                          "message '%s': field '%s' is not a whole number from %" PRId64
+                          " to %" PRId64,
+                          s->name, f->name, f->min, f->max);
+    case FIELD_STR:
+        return mu_err_set(err, -EPROTO,
+                          "message '%s': field '%s' is not a text of at most %zu bytes", s->name,
+                          f->name, f->bytes - 1);
+    case FIELD_INTS:
+    case FIELD_CAUSE:
+        break;
+    }
+    return mu_err_set(err, -EPROTO, "message '%s': field '%s' is not what docs/protocol.md says",
+                      s->name, f->name);
+}
+
+static int
+decode_message(const cJSON *root, struct ctl_msg *m, struct mu_buf *scratch, struct mu_err *err)
+{
+    const cJSON *type = cJSON_GetObjectItemCaseSensitive(root, "type");
+    if (!cJSON_IsString(type))
+        return mu_err_set(err, -EPROTO, "a message without a 'type'");
+    size_t t = 0;
+    while (t < CTL_TYPE_COUNT && strcmp(type->valuestring, schemas[t].name) != 0)
+        t++;
+    if (t == CTL_TYPE_COUNT)
+        return mu_err_set(err, -ENOMSG, "a message type that this version does not know");
+    const struct schema *s = &schemas[t];
+    ctl_init(m, (enum ctl_type)t);
+    uint64_t seen = 0;
+    _Static_assert(MU_COUNT(hello_fields) <= 64, "`seen` has a bit a field");
+    size_t next = 0; /* Senders write fields in the table's order: look there first. */
+    for (const cJSON *item = root->child; item != NULL; item = item->next) {
+        size_t i = next;
+        for (size_t tried = 0; tried < s->field_count; tried++, i++) {
+            i = i >= s->field_count ? 0 : i;
+            if (strcmp(item->string, s->fields[i].name) == 0)
+                break;
+        }
+        i = i >= s->field_count ? 0 : i;
+        if (s->field_count == 0 || strcmp(item->string, s->fields[i].name) != 0)
+            continue;
+        int r = decode_field(item, &s->fields[i], member(m, s, &s->fields[i]), scratch);
+        if (r == -ENOMEM)
+            return r;
+        if (r < 0)
+            return refuse_field(s, &s->fields[i], err);
+        seen |= UINT64_C(1) << i;
+        next = i + 1;
+    }
+    for (size_t i = 0; i < s->field_count; i++)
+        if (s->fields[i].need && (seen >> i & 1) == 0)
+            return mu_err_set(err, -EPROTO, "message '%s': field '%s' is missing", s->name,
+                              s->fields[i].name);
+    return 0;
+}
+
+int ctl_decode(struct mu_str json, struct ctl_msg *m, struct mu_buf *scratch, struct mu_err *err)
+{
+    mu_buf_reset(scratch);
+    cJSON *root = cJSON_ParseWithLength(json.p, json.n);
+    if (root == NULL || !cJSON_IsObject(root)) {
+        cJSON_Delete(root);
+        return mu_err_set(err, -EPROTO, "a frame that is not one JSON object");
+    }
+    int r = decode_message(root, m, scratch, err);
+    cJSON_Delete(root);
+    return r;
+}
+
+static void describe_field(struct mu_buf *out, const struct field *f)
+{
+    static const char *const kinds[] = {[FIELD_STR] = "text",
+                                        [FIELD_INT] = "integer",
+                                        [FIELD_INTS] = "list of integers",
+                                        [FIELD_CAUSE] = "cause"};
+    (void)mu_buf_addf(out, "| `%s` | %s", f->name, kinds[f->kind]);
+    if (f->kind == FIELD_STR)
+        (void)mu_buf_addf(out, ", at most %zu bytes", f->bytes - 1);
+    if (f->kind == FIELD_INT)
+        (void)mu_buf_addf(out, ", %" PRId64 " to %" PRId64, f->min, f->max);
+    (void)mu_buf_addf(out, " | ");
+    if (f->need)
+        (void)mu_buf_adds(out, "required");
+    else if (f->kind == FIELD_INT)
+        (void)mu_buf_addf(out, "%" PRId64, f->dflt);
+    else
+        (void)mu_buf_adds(out, "empty");
+    (void)mu_buf_addf(out, " | %s |\n", f->doc);
+}
+
+void ctl_describe(struct mu_buf *out)
+{
+    for (size_t t = 0; t < CTL_TYPE_COUNT; t++) {
+        const struct schema *s = &schemas[t];
+        (void)mu_buf_addf(
+            out,
+            "### `%s` (%s)\n\n%s.\n\n| field | type | default | meaning |\n|---|---|---|---|\n",
+            s->name,
+            s->from == 'A'   ? "agent to server"
+            : s->from == 'S' ? "server to agent"
+                             : "both ways",
+            s->doc);
+        for (size_t i = 0; i < s->field_count; i++)
+            describe_field(out, &s->fields[i]);
+        (void)mu_buf_adds(out, "\n");
+    }
+    (void)mu_buf_adds(
+        out, "### a cause\n\n| field | type | meaning |\n|---|---|---|\n| `kind` | text | one of");
+    for (int k = 0; k < MU_CAUSE_KIND_COUNT; k++)
+        (void)mu_buf_addf(out, " `%s`", mu_cause_kind_text((enum mu_cause_kind)k));
+    (void)mu_buf_adds(out, " |\n| `round` | integer | round it ended |\n");
+    for (size_t i = 0; i < MU_COUNT(cause_ints); i++)
+        (void)mu_buf_addf(out, "| `%s` | integer | %s |\n", cause_ints[i].name, cause_ints[i].doc);
+    (void)mu_buf_adds(out, "| `at_unix_ms` | integer | when, by that host's clock |\n");
+    for (size_t i = 0; i < MU_COUNT(cause_fields); i++)
+        (void)mu_buf_addf(out, "| `%s` | text | %s |\n", cause_fields[i].name, cause_fields[i].doc);
+}

@@ -1,0 +1,204 @@
+/* The control protocol between agents and rdzv-server: "MUSTER/1\n", then frames of a 4-byte
+ * big-endian length and one JSON object.
+ *
+ * Every message and field is one row below. From these rows come the structs, the encoder, the
+ * checks of the decoder, and docs/protocol.md's tables (ctl_describe()). Rules of versions: the
+ * greeting's number changes only when old peers could not go on; unknown fields are skipped,
+ * unknown messages are skipped and counted. Pure; reading JSON is cJSON's. */
+#ifndef MUSTER_BASE_CTL_H
+#define MUSTER_BASE_CTL_H
+
+#include <stdint.h>
+
+#include "base/cause.h"
+#include "base/err.h"
+#include "base/limits.h"
+#include "base/str.h"
+
+#define CTL_GREETING "MUSTER/1\n"
+#define CTL_GREETING_BYTES 9
+#define CTL_FRAME_HEAD_BYTES 4
+
+/* Field rows. STR(name, bytes, need, doc): text with room for `bytes` with its NUL.
+ * INT(name, min, max, need, default, doc). INTS(name, doc): list of int32, at most MU_WORKERS_MAX.
+ * CAUSE(name, doc): a cause object. need: 1 when the message is refused without it. */
+#define CTL_HELLO_FIELDS(STR, INT, INTS, CAUSE)                                                    \
+    STR(version, 32, 1, "the agent's version, for people")                                         \
+    STR(run_id, MU_RUN_ID_BYTES, 1, "the job: agents with the same id meet")                       \
+    STR(node, 40, 1, "this agent process's own random id: the same after a reconnect")             \
+    STR(host, MU_HOST_BYTES, 1, "host name, for people and for the natural order of first ranks")  \
+    STR(fqdn, MU_HOST_BYTES, 0, "full host name")                                                  \
+    STR(local_addr, MU_HOST_BYTES, 0,                                                              \
+        "the name or address the user wants others to use (--local-addr)")                         \
+    STR(host_addr, MU_ADDR_BYTES, 0, "first global address of an interface")                       \
+    STR(topology, MU_HOST_BYTES, 0, "topology key: sorts before the host name for first ranks")    \
+    STR(boot_id, 40, 0, "the kernel's boot id")                                                    \
+    STR(role, MU_ROLE_BYTES, 0, "the workers' role (--role)")                                      \
+    INT(pid, 0, INT32_MAX, 0, 0, "the agent's process id")                                         \
+    INT(cpus, 0, 1 << 20, 0, 0, "CPUs it may use")                                                 \
+    INT(gpus, 0, 1 << 16, 0, 0, "GPUs it sees")                                                    \
+    INT(nodes_min, 1, MU_NODES_MAX, 1, 1, "spec: fewest nodes of a round")                         \
+    INT(nodes_max, 1, MU_NODES_MAX, 1, 1, "spec: most nodes of a round")                           \
+    INT(nproc, 1, MU_WORKERS_MAX, 1, 1, "workers of this node")                                    \
+    INT(max_restarts, 0, MU_RESTARTS_MAX, 0, 0, "spec: failures the job may restart after")        \
+    INT(node_rank, -1, MU_NODES_MAX, 0, -1, "wanted node rank, -1: any")                           \
+    INT(join_timeout_ms, 1, INT64_C(86400000000), 0, MU_JOIN_TIMEOUT_NS / 1000000,                 \
+        "spec: how long to wait for nodes_min nodes")                                              \
+    INT(last_call_ms, 0, INT64_C(86400000000), 0, MU_LAST_CALL_NS / 1000000,                       \
+        "spec: how long after nodes_min to wait for more at the first round")                      \
+    INT(on_join_restart, 0, 1, 0, 0,                                                               \
+        "spec: 1 when a newcomer restarts a round that has room (--on-join=restart)")              \
+    INT(store_port, 0, 65535, 1, 0,                                                                \
+        "port already bound here for the worker store, should this node lead; 0: none")            \
+    INT(round, 0, UINT32_MAX, 0, 0, "resume: the round this agent is in; 0: none")                 \
+    INT(round_state, 0, 3, 0, 0,                                                                   \
+        "resume: 0 workers run, 1 all exited 0, 2 being stopped, 3 stopped")                       \
+    INT(round_node_rank, 0, MU_NODES_MAX, 0, 0, "resume: its node rank in that round")             \
+    INT(round_nodes, 0, MU_NODES_MAX, 0, 0, "resume: nodes of that round")                         \
+    INT(round_restarts, 0, MU_RESTARTS_MAX, 0, 0, "resume: restarts used when that round began")   \
+    INT(round_fence_ms, 0, INT64_C(86400000000), 0, 0, "resume: that round's fence time")          \
+    INT(round_seen, 0, UINT32_MAX, 0, 0, "highest round number of this job it has heard of")
+
+#define CTL_WELCOME_FIELDS(STR, INT, INTS, CAUSE)                                                  \
+    STR(version, 32, 1, "the server's version, for people")                                        \
+    STR(seen_addr, MU_ADDR_BYTES, 1, "the agent's address as the server sees it")                  \
+    INT(lease_ms, 1, 86400000, 1, 3000, "silence after which a node can be taken for lost")        \
+    INT(beat_ms, 1, 86400000, 1, 1000, "how often the agent says beat")
+
+#define CTL_REFUSED_FIELDS(STR, INT, INTS, CAUSE)                                                  \
+    STR(text, MU_MESSAGE_BYTES, 1, "one sentence: what was wrong and what would be right")         \
+    INT(retry, 0, 1, 0, 0, "1: the same hello may be taken later")
+
+#define CTL_WAITING_FIELDS(STR, INT, INTS, CAUSE)                                                  \
+    STR(text, MU_MESSAGE_BYTES, 1, "one sentence: what the job waits for, since when, who is here")
+
+#define CTL_START_FIELDS(STR, INT, INTS, CAUSE)                                                    \
+    INT(round, 1, UINT32_MAX, 1, 1, "round number; only the server gives it out")                  \
+    INT(node_rank, 0, MU_NODES_MAX, 1, 0, "this node's rank (GROUP_RANK)")                         \
+    INT(node_count, 1, MU_NODES_MAX, 1, 1, "nodes of the round (GROUP_WORLD_SIZE)")                \
+    INT(rank_base, 0, INT32_MAX, 1, 0, "rank of this node's first worker")                         \
+    INT(world, 1, INT32_MAX, 1, 1, "workers of the round (WORLD_SIZE)")                            \
+    INT(role_rank_base, 0, INT32_MAX, 1, 0, "first worker's rank within its role")                 \
+    INT(role_world, 1, INT32_MAX, 1, 1, "workers of that role")                                    \
+    INT(restarts, 0, MU_RESTARTS_MAX, 1, 0,                                                        \
+        "failures restarted after so far (TORCHELASTIC_RESTART_COUNT)")                            \
+    INT(max_restarts, 0, MU_RESTARTS_MAX, 1, 0, "the job's budget (TORCHELASTIC_MAX_RESTARTS)")    \
+    STR(lead_addr, MU_HOST_BYTES, 1, "where the lead serves the worker store (MASTER_ADDR)")       \
+    INT(lead_port, 0, 65535, 1, 0, "and on which port (MASTER_PORT)")                              \
+    INT(fence_ms, 1, INT64_C(86400000000), 1, 3000,                                                \
+        "silence this round allows; an agent stops its workers after 0.7 of it")
+
+#define CTL_STARTED_FIELDS(STR, INT, INTS, CAUSE)                                                  \
+    INT(round, 1, UINT32_MAX, 1, 1, "the round")                                                   \
+    INTS(pids, "process ids by local rank")
+
+#define CTL_EXITED_FIELDS(STR, INT, INTS, CAUSE)                                                   \
+    INT(round, 1, UINT32_MAX, 1, 1, "the round")                                                   \
+    INT(local_rank, 0, MU_WORKERS_MAX, 1, 0, "a worker that exited with 0 while others go on")
+
+#define CTL_FAILED_FIELDS(STR, INT, INTS, CAUSE)                                                   \
+    INT(round, 1, UINT32_MAX, 1, 1, "the round")                                                   \
+    CAUSE(cause, "what failed first on this node")
+
+#define CTL_FINISHED_FIELDS(STR, INT, INTS, CAUSE)                                                 \
+    INT(round, 1, UINT32_MAX, 1, 1, "the round: all workers of this node exited with 0")
+
+#define CTL_STOP_FIELDS(STR, INT, INTS, CAUSE)                                                     \
+    INT(round, 1, UINT32_MAX, 1, 1, "the round to stop")                                           \
+    INT(final, 0, 1, 1, 0, "1: no round follows")                                                  \
+    CAUSE(cause, "the first cause")
+
+#define CTL_STOPPED_FIELDS(STR, INT, INTS, CAUSE)                                                  \
+    INT(round, 1, UINT32_MAX, 1, 1, "the round: no process of it is left on this node")            \
+    INT(store_port, 0, 65535, 1, 0, "a fresh port bound for the next round's worker store")        \
+    INTS(exits, "by local rank: exit status, or minus the signal's number; -1000: not known")
+
+#define CTL_BEAT_FIELDS(STR, INT, INTS, CAUSE)                                                     \
+    INT(round, 0, UINT32_MAX, 1, 0, "the round the sender is in; 0: none")
+
+#define CTL_BYE_FIELDS(STR, INT, INTS, CAUSE)                                                      \
+    INT(round, 0, UINT32_MAX, 1, 0, "the round it was in; nothing of it runs here any more")       \
+    CAUSE(cause, "why it leaves")
+
+#define CTL_END_FIELDS(STR, INT, INTS, CAUSE)                                                      \
+    INT(success, 0, 1, 1, 0, "1: every worker of the last round exited with 0")                    \
+    INT(round, 0, UINT32_MAX, 1, 0, "the last round")                                              \
+    INT(restarts, 0, MU_RESTARTS_MAX, 1, 0, "restarts used")                                       \
+    INT(max_restarts, 0, MU_RESTARTS_MAX, 1, 0, "restarts allowed")                                \
+    CAUSE(cause, "the first cause of the last failure, when success is 0")
+
+/* Message, lower-case name on the wire, who sends it ('A' agent, 'S' server, 'B' both), what it
+ * says. */
+#define CTL_MESSAGES(X)                                                                            \
+    X(HELLO, hello, 'A', "I am here, this is me, and this is the job I mean")                      \
+    X(WELCOME, welcome, 'S', "you are in; these are the server's times")                           \
+    X(REFUSED, refused, 'S', "you are not; the connection closes")                                 \
+    X(WAITING, waiting, 'S', "what the job waits for, so that no wait is silent")                  \
+    X(START, start, 'S', "the round begins: start your workers with these ranks")                  \
+    X(STARTED, started, 'A', "they run")                                                           \
+    X(EXITED, exited, 'A', "one of them exited well")                                              \
+    X(FAILED, failed, 'A', "one of them failed")                                                   \
+    X(FINISHED, finished, 'A', "all of them exited well")                                          \
+    X(STOP, stop, 'S', "stop your workers")                                                        \
+    X(STOPPED, stopped, 'A', "nothing of the round runs here any more")                            \
+    X(BEAT, beat, 'B', "still here; the server answers each")                                      \
+    X(BYE, bye, 'A', "I leave on purpose")                                                         \
+    X(END, end, 'S', "the job is over; exit")
+
+enum ctl_type {
+#define X(NAME, name, from, doc) CTL_##NAME,
+    CTL_MESSAGES(X)
+#undef X
+    CTL_TYPE_COUNT
+};
+
+/* A list of int32: borrowed; after ctl_decode() it lives in the decoder's scratch. */
+struct ctl_ints {
+    const int32_t *v;
+    uint32_t n;
+};
+
+#define CTL_STR_MEMBER(name, bytes, need, doc) char name[bytes];
+#define CTL_INT_MEMBER(name, min, max, need, dflt, doc) int64_t name;
+#define CTL_INTS_MEMBER(name, doc) struct ctl_ints name;
+#define CTL_CAUSE_MEMBER(name, doc) struct mu_cause name;
+#define X(NAME, name, from, doc)                                                                   \
+    struct ctl_##name {                                                                            \
+        CTL_##NAME##_FIELDS(CTL_STR_MEMBER, CTL_INT_MEMBER, CTL_INTS_MEMBER, CTL_CAUSE_MEMBER)     \
+    };
+CTL_MESSAGES(X)
+#undef X
+
+struct ctl_msg {
+    enum ctl_type type;
+    union {
+#define X(NAME, name, from, doc) struct ctl_##name name;
+        CTL_MESSAGES(X)
+#undef X
+    } u;
+};
+
+const char *ctl_type_name(enum ctl_type t);
+
+/* Every field at its default: strings empty, integers as in the table, causes unknown. */
+void ctl_init(struct ctl_msg *m, enum ctl_type t);
+
+/* Append one frame (length and JSON) to `out`. Returns 0 or -ENOMEM (out->oom is set, the frame is
+ * not whole: drop the connection). */
+int ctl_encode(const struct ctl_msg *m, struct mu_buf *out);
+
+/* Read one JSON object of a frame. Unknown fields are skipped.
+ * scratch: caller's buffer, reset here; lists in `m` point into it until its next use.
+ * Returns 0; -ENOMSG: a message name this version does not know (skip it); -EPROTO with a sentence
+ * that names the message and field; -ENOMEM. `m` is undefined unless 0. */
+int ctl_decode(struct mu_str json, struct ctl_msg *m, struct mu_buf *scratch, struct mu_err *err);
+
+/* Is there a whole frame at the front of `in`? Returns 1 and the JSON in *ret (inside in->p); 0:
+ * more bytes are needed; -EMSGSIZE: the length is beyond MU_FRAME_BYTES_MAX or 0, with a sentence.
+ */
+int ctl_frame(struct mu_str in, struct mu_str *ret, size_t *ret_frame_bytes, struct mu_err *err);
+
+/* The reference page's tables, as Markdown. */
+void ctl_describe(struct mu_buf *out);
+
+#endif

@@ -1,0 +1,56 @@
+/* Every limit of the product, with the reason beside the number. What a user may change is an
+ * option and has its default here. */
+#ifndef MUSTER_BASE_LIMITS_H
+#define MUSTER_BASE_LIMITS_H
+
+#include <stdint.h>
+
+/* --- the control protocol --- */
+#define MU_FRAME_BYTES_MAX                                                                         \
+    (1024 * 1024) /* One control message; the largest real one (1,024 pids) takes 12 KiB. */
+#define MU_RUN_ID_BYTES 128 /* With its NUL. torchrun's ids are UUIDs or what people type. */
+#define MU_HOST_BYTES 256   /* RFC 1035: 253 characters. */
+#define MU_ADDR_BYTES 64    /* A numeric IPv6 address with a zone. */
+#define MU_ROLE_BYTES 64
+#define MU_MESSAGE_BYTES 512 /* A cause's own words: one sentence, not a traceback. */
+
+/* --- a job --- */
+#define MU_NODES_MAX 65536 /* Nodes of one job, spares included. */
+#define MU_WORKERS_MAX                                                                             \
+    1024 /* Workers of one node: 8 GPUs are usual, 256 no-ops are a test, 1,024 a storm. */
+#define MU_JOBS_MAX 4096      /* Jobs of one server at once. */
+#define MU_JOBS_ENDED_KEPT 64 /* Ended jobs that status still shows. */
+#define MU_RESTARTS_MAX 1000000
+
+/* --- times, in ns --- */
+#define MU_LEASE_NS INT64_C(3000000000) /* Not below three scheduler stalls of a loaded node. */
+#define MU_BEAT_NS INT64_C(1000000000)  /* A third of the lease: two beats may be lost. */
+#define MU_FENCE_NS                                                                                \
+    INT64_C(                                                                                       \
+        600000000000) /* Silence allowed where the job could not go on without the node anyway. */
+#define MU_JOIN_TIMEOUT_NS INT64_C(600000000000) /* As torchrun's join_timeout. */
+#define MU_LAST_CALL_NS INT64_C(30000000000)     /* As torchrun's last_call_timeout. */
+#define MU_GRACE_NS INT64_C(30000000000) /* SIGTERM to SIGKILL, as torchrun's shutdown timeout. */
+#define MU_KILL_WAIT_NS                                                                            \
+    INT64_C(10000000000) /* SIGKILL to "this node is unhealthy": a process in D state. */
+#define MU_FIRST_BYTES_NS INT64_C(30000000000) /* A connection that says nothing. */
+#define MU_GOODBYE_NS                                                                              \
+    INT64_C(5000000000) /* How long a server that is about to end waits for its peers to read the  \
+                           end. */
+
+/* --- the store --- */
+#define MU_STORE_KEY_BYTES_MAX 8192 /* As PyTorch 2.13's server. */
+#define MU_STORE_VALUE_BYTES_MAX                                                                   \
+    (512ULL << 20) /* PyTorch's libuv server: 8 MiB; its legacy one: none. */
+#define MU_STORE_KEYS_PER_REQUEST_MAX 131072 /* As PyTorch 2.13's server. */
+#define MU_STORE_MEMORY_MAX (4ULL << 30)     /* Keys and values of one store. */
+#define MU_STORE_OUT_BYTES_MAX                                                                     \
+    (64ULL << 20) /* Answers a client has not read: beyond it is closed. */
+
+/* --- connections --- */
+#define MU_CONNECTIONS_MAX 65536
+#define MU_LISTEN_BACKLOG 4096 /* The kernel cuts it to net.core.somaxconn. */
+#define MU_ACCEPT_BATCH 64 /* Accepts per turn of the loop: a storm must not starve who is there.  \
+                            */
+
+#endif

@@ -1,0 +1,246 @@
+/* One job's rendezvous: who is here, who has which rank, which round runs, what failed first, and
+ * what happens next.
+ *
+ * Pure: (now, event) in, actions out. No clock, no I/O, no log, no random source. One struct job is
+ * one run id; the shell keeps many. design: docs/architecture.md "A job's life". The state machine
+ * is the table in job.c; docs/states/job.dot is printed from it.
+ *
+ * Nodes are slots: a number that names one agent process of this job from its hello to
+ * JOB_ACT_FORGET. Slots are reused.
+ *
+ * Rules kept here, and checked by tests/sim:
+ *  - at most one round of a job is live; a new one starts only when every node of the old one has
+ * said stopped, has died (its connection closed), or was silent for the round's fence time;
+ *  - ranks of a round are 0..world-1, each once; a node keeps its rank while it stays;
+ *  - the first failure in this machine's order of events is the cause; later ones are consequences;
+ *  - only failures spend the restart budget; who comes and goes costs nothing. */
+#ifndef MUSTER_RENDEZVOUS_JOB_H
+#define MUSTER_RENDEZVOUS_JOB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cause.h"
+#include "base/ctl.h"
+#include "base/mem.h"
+
+/* --- states and events: lists, from which names, the table's test and the picture come --- */
+
+/* GATHERING   waiting for nodes: fewer than nodes_min, or within the last call, or the server has
+ * just restarted RECOVERING  a restarted server met agents of a running round and waits for the
+ * others of it RUNNING     a round is live STOPPING    the round was told to stop; another follows
+ * when all have stopped (unless `final`) SUCCEEDED   every worker of the last round exited with 0;
+ * agents are told to end FAILED      the budget is spent or the nodes did not come; agents are told
+ * to end */
+#define JOB_STATES(X) X(GATHERING) X(RECOVERING) X(RUNNING) X(STOPPING) X(SUCCEEDED) X(FAILED)
+#define X(s) JOB_##s,
+enum job_state {
+    JOB_STATES(X) JOB_STATE_COUNT
+};
+#undef X
+
+/* From messages: HELLO STARTED EXITED FAILED(WORKER_FAILED) FINISHED STOPPED BYE BEAT.
+ * From the connection: NODE_DEAD (closed by the peer without goodbye: its process is gone),
+ * NODE_AWAY (reset, or our own error: it may come back). From the shell's timer: DEADLINE. */
+#define JOB_EVENTS(X)                                                                              \
+    X(HELLO)                                                                                       \
+    X(STARTED)                                                                                     \
+    X(EXITED)                                                                                      \
+    X(WORKER_FAILED)                                                                               \
+    X(FINISHED)                                                                                    \
+    X(STOPPED)                                                                                     \
+    X(BYE)                                                                                         \
+    X(BEAT)                                                                                        \
+    X(NODE_DEAD)                                                                                   \
+    X(NODE_AWAY)                                                                                   \
+    X(DEADLINE)
+#define X(e) JOB_EV_##e,
+enum job_event_type {
+    JOB_EVENTS(X) JOB_EV_COUNT
+};
+#undef X
+
+#define JOB_NO_NODE UINT32_MAX
+
+struct job_event {
+    enum job_event_type type;
+    uint32_t node; /* Slot; JOB_NO_NODE for HELLO and DEADLINE. */
+    const struct ctl_msg
+        *msg;              /* The message, for events that come from one; borrowed for the call. */
+    const char *seen_addr; /* HELLO: the peer's numeric address; borrowed for the call. */
+    int64_t unix_ms;       /* Wall clock, only copied into causes and times that people read. */
+};
+
+/* --- actions --- */
+
+/* SEND    make the message with job_message() and send it to the node; lost silently when the node
+ * has no connection CLOSE   close the node's connection once what was sent has gone out (after END
+ * or REFUSED) FORGET  the slot is free: the shell drops what it keeps for it (its connection, if
+ * any, is closed) */
+enum job_action_type {
+    JOB_ACT_SEND,
+    JOB_ACT_CLOSE,
+    JOB_ACT_FORGET
+};
+
+struct job_action {
+    enum job_action_type type;
+    uint32_t node;
+    enum ctl_type msg; /* SEND */
+};
+
+/* What one step asks for, in order. Owned by the job; valid until the next job_step() on it. */
+struct job_out {
+    const struct job_action *actions;
+    uint32_t count;
+    enum job_state from; /* State before and after: the shell logs each move once. */
+    enum job_state to;
+    uint32_t node; /* HELLO that was taken: the node's slot (the old one when it came back). Else
+                      JOB_NO_NODE. */
+};
+
+/* --- nodes, as status shows them --- */
+
+/* WAITING  in no round: gathered, or a spare       STARTING  got START, has not said STARTED
+ * RUNNING  its workers run                         FINISHED  all its workers exited with 0
+ * STOPPING told to stop                            STOPPED   nothing of the round is left on it
+ * LOST     dead, or silent for the fence time; kept for status until the next round begins */
+#define JOB_NODE_STATES(X)                                                                         \
+    X(WAITING) X(STARTING) X(RUNNING) X(FINISHED) X(STOPPING) X(STOPPED) X(LOST)
+#define X(s) JOB_NODE_##s,
+enum job_node_state {
+    JOB_NODE_STATES(X) JOB_NODE_STATE_COUNT
+};
+#undef X
+
+#define JOB_EXIT_UNKNOWN INT32_MIN
+#define JOB_EXIT_NONE (INT32_MIN + 1) /* Has not exited. */
+
+struct job_worker {
+    int32_t pid;
+    int32_t exit; /* Exit status, minus the signal's number, JOB_EXIT_NONE or JOB_EXIT_UNKNOWN. */
+};
+
+struct job_node {
+    bool used;
+    bool in_round; /* Of round job->round, while that one lives. */
+    bool connected;
+    enum job_node_state state;
+    int32_t node_rank; /* In the round; -1: none. Kept from round to round while it stays. */
+    int32_t rank_base;
+    int32_t role_rank_base;
+    int32_t role_world;
+    int64_t heard_ns; /* When it was last heard. */
+    int64_t joined_unix_ms;
+    int64_t started_unix_ms; /* When its workers of this round started; 0: not yet. */
+    uint64_t order;          /* Order of arrival. */
+    struct ctl_hello hello;  /* What it said of itself. */
+    char seen_addr[MU_ADDR_BYTES];
+    uint16_t store_port;        /* Fresh for the next round; 0: none. */
+    struct job_worker *workers; /* hello.nproc of them. */
+    const char *refusal;        /* Text for REFUSED while it is being sent away. */
+};
+
+/* --- the job --- */
+
+struct job_config {
+    const char *run_id; /* Copied. */
+    int64_t lease_ns;
+    int64_t beat_ns;
+    int64_t not_before_ns; /* No first round before this: a restarted server hears the agents out.
+                              0: no such time. */
+    const char *version;   /* For WELCOME; borrowed for ever. */
+};
+
+struct job {
+    const struct mu_mem *mem;
+    enum job_state state;
+    char run_id[MU_RUN_ID_BYTES];
+    struct job_config config;
+
+    struct job_node *nodes; /* Slots 0..node_cap-1. */
+    uint32_t node_cap;
+    uint32_t node_count; /* Used slots that are not LOST. */
+    uint64_t arrivals;
+
+    bool has_spec; /* From the first hello; later ones must agree. */
+    uint32_t nodes_min;
+    uint32_t nodes_max;
+    uint32_t max_restarts;
+    int64_t join_timeout_ns;
+    int64_t last_call_ns;
+    bool on_join_restart;
+
+    uint32_t round;       /* Number of the live or last round; 0: none yet. */
+    uint32_t round_seen;  /* Highest round number anybody mentioned. */
+    uint32_t round_nodes; /* Nodes of it. */
+    uint32_t *members;    /* Slots by node rank, round_nodes of them. */
+    uint32_t world;
+    uint32_t lead;     /* Slot of node rank 0. */
+    int64_t fence_ns;  /* Silence this round allows. */
+    uint32_t restarts; /* Failures restarted after. */
+    uint32_t pending;  /* Members whose word this state waits for: finished (RUNNING), stopped
+                          (STOPPING), resumed (RECOVERING). */
+
+    bool final; /* STOPPING: no round follows. */
+    bool has_cause;
+    struct mu_cause cause; /* First cause of the round that is being or was last stopped. */
+    uint32_t consequences; /* Failures reported after it. */
+
+    int64_t since_ns; /* When this state began. */
+    int64_t round_started_ns;
+    int64_t created_unix_ms;
+    int64_t round_started_unix_ms;
+    int64_t ended_unix_ms;
+    int64_t gather_deadline_ns; /* GATHERING: join time-out. */
+    int64_t last_call_at_ns;    /* GATHERING: start with what is here; MU_NEVER: not running. */
+    int64_t next_word_ns;       /* When the next WAITING line is due. */
+    int64_t deadline_ns;        /* The shell's timer: DEADLINE is wanted then. INT64_MAX: none. */
+    uint64_t rejected_count;    /* Events with no row in the table. */
+
+    struct job_action *actions; /* Of the step that runs. */
+    uint32_t action_count;
+    uint32_t action_cap;
+    int64_t step_unix_ms; /* Of the event that is being handled. */
+};
+
+/* Set up on memory the caller owns. Nothing is allocated yet. Returns 0, or -EINVAL for a run id
+ * that is empty or too long. */
+int job_init(struct job *j,
+             const struct mu_mem *mem,
+             const struct job_config *config,
+             struct mu_err *err);
+void job_fini(struct job *j);
+
+/* Advance by one event. Returns 0; -EPROTO: the table has no row for it, nothing changed, counted;
+ * -EACCES: a HELLO that is refused: err has the sentence, nothing changed (the shell answers
+ * REFUSED itself, as there is no slot); -ENOMEM: nothing changed. A message that names another
+ * round than the live one is a known no-op: too late is not wrong. */
+int job_step(struct job *j,
+             int64_t now_ns,
+             const struct job_event *ev,
+             struct job_out *out,
+             struct mu_err *err);
+
+/* Fill the message of a SEND action from the job's state as it is now. */
+void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct ctl_msg *ret);
+
+/* True when nothing of the job is left: ended or empty, and no slot is used. The shell may then
+ * drop it or keep it for status. */
+bool job_is_idle(const struct job *j);
+static inline bool job_is_ended(const struct job *j)
+{
+    return j->state == JOB_SUCCEEDED || j->state == JOB_FAILED;
+}
+
+/* One sentence: what runs, or what is waited for and who is missing. Appends to b. */
+void job_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b);
+
+const char *job_state_name(enum job_state s);           /* "RUNNING" */
+const char *job_event_name(enum job_event_type e);      /* "WORKER_FAILED" */
+const char *job_node_state_name(enum job_node_state s); /* "running": as status spells it */
+
+/* The table as a Graphviz picture. */
+void job_dot(struct mu_buf *out);
+
+#endif
