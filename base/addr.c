@@ -80,7 +80,8 @@ bool mu_addr_is_local(const char *numeric_host)
         return true;
     struct ifaddrs *all = NULL;
     bool found = false;
-    if (getifaddrs(&all) != 0)
+    /* Interfaces have link-layer addresses too, which show as "". */
+    if (numeric_host[0] == '\0' || getifaddrs(&all) != 0)
         return false;
     for (struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) {
         char text[MU_ADDR_BYTES];

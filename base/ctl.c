@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
@@ -184,6 +183,24 @@ void ctl_init(struct ctl_msg *m, enum ctl_type t)
     }
 }
 
+/* A byte that is no UTF-8 goes out as U+FFFD, three bytes: a text that would then not fit its field
+ * at the other end, and have the whole message refused, is cut. */
+static void encode_text(struct mu_json *w, const char *name, const char *p, size_t bytes)
+{
+    size_t all = strlen(p);
+    size_t in = 0;
+    size_t out = 0;
+    while (in < all) {
+        size_t len = mu_utf8_len(p + in, all - in);
+        out += len > 0 ? len : 3;
+        if (out >= bytes)
+            break;
+        in += len > 0 ? len : 1;
+    }
+    mu_json_key(w, name);
+    mu_json_strn(w, mu_str_of(p, in));
+}
+
 static void encode_cause(struct mu_json *w, const struct mu_cause *c)
 {
     mu_json_open(w, '{');
@@ -196,7 +213,8 @@ static void encode_cause(struct mu_json *w, const struct mu_cause *c)
     }
     mu_json_ki64(w, "at_unix_ms", c->at_unix_ms);
     for (size_t i = 0; i < MU_COUNT(cause_fields); i++)
-        mu_json_kstr(w, cause_fields[i].name, (const char *)c + cause_fields[i].offset);
+        encode_text(w, cause_fields[i].name, (const char *)c + cause_fields[i].offset,
+                    cause_fields[i].bytes);
     mu_json_close(w, '}');
 }
 
@@ -207,7 +225,7 @@ static void encode_field(struct mu_json *w, const struct field *f, const char *p
     switch (f->kind) {
     case FIELD_STR:
         if (p[0] != '\0' || f->need)
-            mu_json_kstr(w, f->name, p);
+            encode_text(w, f->name, p, f->bytes);
         break;
     case FIELD_INT:
         memcpy(&v, p, sizeof v);
@@ -223,6 +241,8 @@ static void encode_field(struct mu_json *w, const struct field *f, const char *p
         mu_json_close(w, ']');
         break;
     case FIELD_CAUSE:
+        if (((const struct mu_cause *)(const void *)p)->kind == MU_CAUSE_NONE)
+            break;
         mu_json_key(w, f->name);
         encode_cause(w, (const struct mu_cause *)(const void *)p);
         break;
@@ -276,7 +296,7 @@ static bool whole(const cJSON *item, int64_t min, int64_t max, int64_t *ret)
         return false;
     double d = item->valuedouble;
     /* 2^53: beyond it a double cannot tell neighbours apart, and no field of ours goes there. */
-    if (!(d >= -9007199254740992.0 && d <= 9007199254740992.0) || d != floor(d))
+    if (!(d >= -9007199254740992.0 && d <= 9007199254740992.0) || d != (double)(int64_t)d)
         return false;
     *ret = (int64_t)d;
     return *ret >= min && *ret <= max;
@@ -324,8 +344,7 @@ static int decode_cause(const cJSON *item, struct mu_cause *c)
     return 0;
 }
 
-/* Lists are collected in scratch; until all are in, a list holds its offset there instead of a
- * pointer. */
+/* A list is collected in scratch, which may move while it grows: the pointer comes last. */
 static int decode_ints(const cJSON *item, char *p, struct mu_buf *scratch)
 {
     if (!cJSON_IsArray(item))
@@ -341,8 +360,8 @@ static int decode_ints(const cJSON *item, char *p, struct mu_buf *scratch)
             return -ENOMEM;
         ints.n++;
     }
-    ints.v = (const int32_t *)(const void *)(scratch->p + at); /* No message has two lists: scratch
-                                                                  does not move again. */
+    if (ints.n > 0) /* No message has two lists, so scratch does not move again. */
+        ints.v = (const int32_t *)(const void *)(scratch->p + at);
     memcpy(p, &ints, sizeof ints);
     return 0;
 }

@@ -57,7 +57,8 @@
     INT(round_nodes, 0, MU_NODES_MAX, 0, 0, "resume: nodes of that round")                         \
     INT(round_restarts, 0, MU_RESTARTS_MAX, 0, 0, "resume: restarts used when that round began")   \
     INT(round_fence_ms, 0, INT64_C(86400000000), 0, 0, "resume: that round's fence time")          \
-    INT(round_seen, 0, UINT32_MAX, 0, 0, "highest round number of this job it has heard of")
+    INT(round_seen, 0, UINT32_MAX, 0, 0, "highest round number of this job it has heard of")       \
+    CAUSE(round_cause, "resume: why that round was told to stop, where it was")
 
 #define CTL_WELCOME_FIELDS(STR, INT, INTS, CAUSE)                                                  \
     STR(version, 32, 1, "the server's version, for people")                                        \
@@ -114,7 +115,10 @@
     INTS(exits, "by local rank: exit status, or minus the signal's number; -1000: not known")
 
 #define CTL_BEAT_FIELDS(STR, INT, INTS, CAUSE)                                                     \
-    INT(round, 0, UINT32_MAX, 1, 0, "the round the sender is in; 0: none")
+    INT(round, 0, UINT32_MAX, 1, 0, "the round the sender is in; 0: none")                         \
+    INT(seq, 0, INT64_C(1) << 53, 0, 0,                                                            \
+        "the agent counts its beats; the answer repeats the number: proof that the server heard "  \
+        "it")
 
 #define CTL_BYE_FIELDS(STR, INT, INTS, CAUSE)                                                      \
     INT(round, 0, UINT32_MAX, 1, 0, "the round it was in; nothing of it runs here any more")       \

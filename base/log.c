@@ -56,9 +56,8 @@ static void pairs_to_json(struct mu_json *w, const char *p)
         p += strspn(p, " ");
         size_t k = strcspn(p, "= ");
         if (p[k] != '=') {
-            if (k > 0)
-                mu_json_strn(w,
-                             mu_str_of(p, 0)); /* Not a pair: cannot happen with our own formats. */
+            if (*p != '\0') /* Not a pair: whole sentences are let through as they are. */
+                mu_json_kstr(w, "text", p);
             break;
         }
         char key[48] = "";

@@ -100,7 +100,10 @@ int mu_parse_seconds(const char *text,
     int64_t frac = 0;
     bool over = false;
     bool over_frac = false;
-    bool ok = digits(whole, &sec, &over) && part.n <= 9 && digits(part, &frac, &over_frac);
+    /* ".5" and "5." are numbers to those who write Python; "." is not. */
+    bool ok = whole.n + (dot != NULL ? part.n : 0) > 0 && part.n <= 9 &&
+              (whole.n == 0 || digits(whole, &sec, &over)) &&
+              (part.n == 0 || digits(part, &frac, &over_frac));
     if (!ok)
         return mu_err_set(err, -EINVAL, "%s: %s is not a number of seconds (as in 30 or 0.25)",
                           what, mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
@@ -157,6 +160,21 @@ static bool host_char(char c)
            c == '.' || c == ':' || c == '-' || c == '%';
 }
 
+/* Of a text with several colons: is it all address? "::1" and "fe80::1%eth0" are; "::1:29991" is
+ * not: five digits behind the last colon can only be a port. */
+static bool is_bare_v6(struct mu_str s, const char *last)
+{
+    static const char alphabet[] = "0123456789abcdefABCDEF:.";
+    size_t tail = (size_t)(s.p + s.n - last) - 1;
+    for (size_t i = 0; i < s.n && s.p[i] != '%'; i++)
+        if (memchr(alphabet, s.p[i], sizeof alphabet - 1) == NULL)
+            return false;
+    for (size_t i = 1; i <= tail; i++)
+        if (last[i] < '0' || last[i] > '9')
+            return true;
+    return tail <= 4; /* "fe80::" ends with a colon. */
+}
+
 /* Where the host ends and the port begins. False: brackets that do not match. */
 static bool split_endpoint(struct mu_str s, struct mu_str *host, struct mu_str *port)
 {
@@ -178,11 +196,7 @@ static bool split_endpoint(struct mu_str s, struct mu_str *host, struct mu_str *
     for (size_t i = 0; i < s.n; i++)
         if (s.p[i] == ':')
             last = s.p + i;
-    bool bare_v6 =
-        first != NULL && first + 1 < s.p + s.n && (last - first) >= 1 &&
-        memchr(s.p, '.', s.n) == NULL && last != first &&
-        (size_t)(s.p + s.n - last - 1) <= 4; /* "::1" and "fe80::1"; "::1:29991" splits. */
-    if (first == NULL || bare_v6) {
+    if (first == NULL || (last != first && is_bare_v6(s, last))) {
         *host = s;
         return true;
     }

@@ -1,7 +1,7 @@
 # The flags of every target, and the three kinds of target there are: pure room, shell room, program.
 add_library(mu_flags INTERFACE)
 target_compile_options(mu_flags INTERFACE
-    -Wall -Wextra -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual -Wundef -Wformat=2 -Wvla
+    -Wall -Wextra -Wno-unused-parameter -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual -Wundef -Wformat=2 -Wvla
     -Wswitch-enum -Wnull-dereference -Werror=implicit-function-declaration
     -fno-common -fstack-protector-strong -fno-omit-frame-pointer -fvisibility=hidden
     $<$<BOOL:${MUSTER_WERROR}>:-Werror>)
@@ -10,6 +10,9 @@ target_include_directories(mu_flags SYSTEM INTERFACE ${UTHASH_INCLUDE_DIR})
 if(MUSTER_SANITIZE)
     target_compile_options(mu_flags INTERFACE -fsanitize=${MUSTER_SANITIZE} -fno-sanitize-recover=all)
     target_link_options(mu_flags INTERFACE -fsanitize=${MUSTER_SANITIZE})
+endif()
+if(MUSTER_FUZZ)
+    target_compile_options(mu_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 if(MUSTER_COVERAGE)
     target_compile_options(mu_flags INTERFACE --coverage -O0)

@@ -54,9 +54,30 @@ enum job_state {
     X(NODE_DEAD)                                                                                   \
     X(NODE_AWAY)                                                                                   \
     X(DEADLINE)
+
+/* News that the machine tells itself within a step; never given to job_step().
+ * RESUMES   an agent of a round that this server does not know came back
+ * READY     the round can begin
+ * RESUMED   all agents of the unknown round are back
+ * BROKEN    the round must stop; the cause says why
+ * OVER      every worker of the round exited with 0
+ * CLEAR     nothing of the old round runs any more; another may follow
+ * SPENT     the same, and none follows
+ * GIVE_UP   too few nodes came in time
+ * ABANDONED the last node is gone */
+#define JOB_NEWS(X)                                                                                \
+    X(RESUMES)                                                                                     \
+    X(READY)                                                                                       \
+    X(RESUMED)                                                                                     \
+    X(BROKEN)                                                                                      \
+    X(OVER)                                                                                        \
+    X(CLEAR)                                                                                       \
+    X(SPENT)                                                                                       \
+    X(GIVE_UP)                                                                                     \
+    X(ABANDONED)
 #define X(e) JOB_EV_##e,
 enum job_event_type {
-    JOB_EVENTS(X) JOB_EV_COUNT
+    JOB_EVENTS(X) JOB_NEWS(X) JOB_EV_COUNT
 };
 #undef X
 
@@ -89,8 +110,19 @@ struct job_action {
     enum ctl_type msg; /* SEND */
 };
 
+/* A move of the machine, or an event that kept its state. The shell logs each move with from != to
+ * once. */
+struct job_move {
+    enum job_event_type event;
+    enum job_state from;
+    enum job_state to;
+};
+#define JOB_MOVES_MAX 8 /* The longest chain: NODE_DEAD, BROKEN, CLEAR, READY. */
+
 /* What one step asks for, in order. Owned by the job; valid until the next job_step() on it. */
 struct job_out {
+    struct job_move moves[JOB_MOVES_MAX];
+    uint32_t move_count;
     const struct job_action *actions;
     uint32_t count;
     enum job_state from; /* State before and after: the shell logs each move once. */
@@ -125,12 +157,18 @@ struct job_node {
     bool used;
     bool in_round; /* Of round job->round, while that one lives. */
     bool connected;
+    bool late; /* Connected, in no round, and silent for a lease: not counted on until it is heard
+                  again. */
+    bool gone; /* FINISHED, and its agent has left or died since: the round goes on without it. */
     enum job_node_state state;
     int32_t node_rank; /* In the round; -1: none. Kept from round to round while it stays. */
     int32_t rank_base;
     int32_t role_rank_base;
     int32_t role_world;
-    int64_t heard_ns; /* When it was last heard. */
+    uint32_t next;        /* Slot: the free list, or the index's chain. */
+    int64_t beat_seq;     /* Of its last beat, for the answer. */
+    uint32_t stale_round; /* It has processes of this round, which is over for us; 0: none. */
+    int64_t heard_ns;     /* When it was last heard. */
     int64_t joined_unix_ms;
     int64_t started_unix_ms; /* When its workers of this round started; 0: not yet. */
     uint64_t order;          /* Order of arrival. */
@@ -138,7 +176,6 @@ struct job_node {
     char seen_addr[MU_ADDR_BYTES];
     uint16_t store_port;        /* Fresh for the next round; 0: none. */
     struct job_worker *workers; /* hello.nproc of them. */
-    const char *refusal;        /* Text for REFUSED while it is being sent away. */
 };
 
 /* --- the job --- */
@@ -147,6 +184,8 @@ struct job_config {
     const char *run_id; /* Copied. */
     int64_t lease_ns;
     int64_t beat_ns;
+    int64_t fence_ns;      /* Silence allowed where the job could not go on without the node; 0:
+                              MU_FENCE_NS. */
     int64_t not_before_ns; /* No first round before this: a restarted server hears the agents out.
                               0: no such time. */
     const char *version;   /* For WELCOME; borrowed for ever. */
@@ -161,7 +200,11 @@ struct job {
     struct job_node *nodes; /* Slots 0..node_cap-1. */
     uint32_t node_cap;
     uint32_t node_count; /* Used slots that are not LOST. */
+    uint32_t free_head;  /* First free slot; JOB_NO_NODE: none. */
+    uint32_t *
+        index; /* Hash of a node id -> first slot of its chain; node_cap entries, a power of two. */
     uint64_t arrivals;
+    uint32_t waiting; /* Nodes that could be in a next round: WAITING, connected and not late. */
 
     bool has_spec; /* From the first hello; later ones must agree. */
     uint32_t nodes_min;
@@ -174,7 +217,12 @@ struct job {
     uint32_t round;       /* Number of the live or last round; 0: none yet. */
     uint32_t round_seen;  /* Highest round number anybody mentioned. */
     uint32_t round_nodes; /* Nodes of it. */
-    uint32_t *members;    /* Slots by node rank, round_nodes of them. */
+    uint32_t *members;   /* Slots by node rank, round_nodes of them; JOB_NO_NODE: not (yet) here. */
+    uint32_t member_cap; /* Entries of `members`. */
+    uint32_t hello_slot; /* Slot of the HELLO that is being handled. */
+    bool missing_fenced; /* No member is unknown, or those that never came back after a server's
+                            restart are surely gone. */
+    int64_t missing_until_ns; /* STOPPING: when they are. */
     uint32_t world;
     uint32_t lead;     /* Slot of node rank 0. */
     int64_t fence_ns;  /* Silence this round allows. */
@@ -195,9 +243,13 @@ struct job {
     int64_t gather_deadline_ns; /* GATHERING: join time-out. */
     int64_t last_call_at_ns;    /* GATHERING: start with what is here; MU_NEVER: not running. */
     int64_t next_word_ns;       /* When the next WAITING line is due. */
+    int64_t word_now_ns;        /* The step that said the last one. */
+    int64_t word_gap_ns;        /* And how long after it the one that follows. */
+    int64_t lease_check_ns;     /* No node's silence can matter before. */
     int64_t deadline_ns;        /* The shell's timer: DEADLINE is wanted then. INT64_MAX: none. */
     uint64_t rejected_count;    /* Events with no row in the table. */
 
+    struct job_node **scratch;  /* node_cap pointers, for sorting. */
     struct job_action *actions; /* Of the step that runs. */
     uint32_t action_count;
     uint32_t action_cap;
@@ -242,5 +294,8 @@ const char *job_node_state_name(enum job_node_state s); /* "running": as status 
 
 /* The table as a Graphviz picture. */
 void job_dot(struct mu_buf *out);
+
+/* For the table's own test: the state a row leads to, or -1 where there is no row. */
+int job_table_to(enum job_state s, enum job_event_type e);
 
 #endif

@@ -1,0 +1,1049 @@
+/* The life of one agent: the table, and what each of its rows does; see life.h. */
+#include "agent/life/life.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NEVER INT64_MAX
+#define NS_PER_MS INT64_C(1000000)
+#define NS_PER_S INT64_C(1000000000)
+#define SIGNO_TERM                                                                                 \
+    15 /* Linux on every architecture we run on; <signal.h>'s numbers are the system's. */
+#define BACKOFF_MIN_NS (20 * NS_PER_MS)
+#define BACKOFF_MAX_NS (1000 * NS_PER_MS)
+#define TELL_EXITS_NS                                                                              \
+    (200 * NS_PER_MS) /* Single good exits are told in one go: 256 that come at once are one       \
+                         FINISHED. */
+#define LAST_WORD_NS MU_GOODBYE_NS
+#define EXTRA_ACTIONS 16
+#define EXIT_NOT_KNOWN (-1000) /* As STOPPED spells it. */
+
+typedef int life_row_fn(struct life *l, int64_t now_ns, const struct life_event *ev);
+
+struct life_row {
+    int to; /* enum life_state + 1; 0: no such event here. */
+    life_row_fn *act;
+};
+
+static life_row_fn greet, link_lost, link_failed, beat_answered, welcome, refused, waiting;
+static life_row_fn start, start_again, start_too_late, stop_other_round, stop_told, stop_again,
+    end_here, end_first_stop, end_noted;
+static life_row_fn spawned, spawn_failed, worker_exit, note_exit, note_gone, count_gone;
+static life_row_fn signal_joining, signal_running, signal_finished, signal_stopping, signal_ending;
+static life_row_fn owner_joining, owner_running, owner_stopping;
+static life_row_fn joining_deadline, running_deadline, finished_deadline, stopping_deadline,
+    ending_deadline;
+static life_row_fn say_finished, stop_workers, rejoin, wait_for_last_word, quit;
+
+/* clang-format off */
+#define ROW(to_, fn) { LIFE_##to_ + 1, (fn) }
+static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
+    [LIFE_JOINING] = {
+        [LIFE_EV_LINK_UP]      = ROW(JOINING,  greet),
+        [LIFE_EV_LINK_LOST]    = ROW(JOINING,  link_lost),
+        [LIFE_EV_LINK_FAILED]  = ROW(JOINING,  link_failed),
+        [LIFE_EV_WELCOME]      = ROW(JOINING,  welcome),
+        [LIFE_EV_REFUSED]      = ROW(JOINING,  refused),
+        [LIFE_EV_WAITING]      = ROW(JOINING,  waiting),
+        [LIFE_EV_START]        = ROW(RUNNING,  start),
+        [LIFE_EV_STOP]         = ROW(JOINING,  stop_other_round), /* Of a round that is gone here: say so. */
+        [LIFE_EV_END]          = ROW(JOINING,  end_here),
+        [LIFE_EV_BEAT]         = ROW(JOINING,  beat_answered),
+        [LIFE_EV_SIGNAL]       = ROW(JOINING,  signal_joining),
+        [LIFE_EV_OWNER_GONE]   = ROW(JOINING,  owner_joining),
+        [LIFE_EV_DEADLINE]     = ROW(JOINING,  joining_deadline),
+        [LIFE_EV_GONE_FINAL]   = ROW(ENDING,   wait_for_last_word),
+        [LIFE_EV_QUIT]         = ROW(EXITED,   quit),
+    },
+    [LIFE_RUNNING] = {
+        [LIFE_EV_LINK_UP]      = ROW(RUNNING,  greet),
+        [LIFE_EV_LINK_LOST]    = ROW(RUNNING,  link_lost),
+        [LIFE_EV_LINK_FAILED]  = ROW(RUNNING,  link_failed),
+        [LIFE_EV_WELCOME]      = ROW(RUNNING,  welcome),
+        [LIFE_EV_REFUSED]      = ROW(RUNNING,  refused),
+        [LIFE_EV_WAITING]      = ROW(RUNNING,  waiting),
+        [LIFE_EV_START]        = ROW(RUNNING,  start_again),
+        [LIFE_EV_STOP]         = ROW(RUNNING,  stop_told),
+        [LIFE_EV_END]          = ROW(RUNNING,  end_first_stop),
+        [LIFE_EV_BEAT]         = ROW(RUNNING,  beat_answered),
+        [LIFE_EV_SPAWNED]      = ROW(RUNNING,  spawned),
+        [LIFE_EV_SPAWN_FAILED] = ROW(RUNNING,  spawn_failed),
+        [LIFE_EV_WORKER_EXIT]  = ROW(RUNNING,  worker_exit),
+        [LIFE_EV_SIGNAL]       = ROW(RUNNING,  signal_running),
+        [LIFE_EV_OWNER_GONE]   = ROW(RUNNING,  owner_running),
+        [LIFE_EV_DEADLINE]     = ROW(RUNNING,  running_deadline),
+        [LIFE_EV_DONE]         = ROW(FINISHED, say_finished),
+        [LIFE_EV_BROKEN]       = ROW(STOPPING, stop_workers),
+    },
+    [LIFE_FINISHED] = {
+        [LIFE_EV_LINK_UP]      = ROW(FINISHED, greet),
+        [LIFE_EV_LINK_LOST]    = ROW(FINISHED, link_lost),
+        [LIFE_EV_LINK_FAILED]  = ROW(FINISHED, link_failed),
+        [LIFE_EV_WELCOME]      = ROW(FINISHED, welcome),
+        [LIFE_EV_REFUSED]      = ROW(FINISHED, refused),
+        [LIFE_EV_WAITING]      = ROW(FINISHED, waiting),
+        [LIFE_EV_START]        = ROW(FINISHED, start_again),
+        [LIFE_EV_STOP]         = ROW(FINISHED, stop_told),
+        [LIFE_EV_END]          = ROW(FINISHED, end_first_stop),
+        [LIFE_EV_BEAT]         = ROW(FINISHED, beat_answered),
+        [LIFE_EV_ALL_GONE]     = ROW(FINISHED, note_gone),
+        [LIFE_EV_SIGNAL]       = ROW(FINISHED, signal_finished),
+        [LIFE_EV_OWNER_GONE]   = ROW(FINISHED, owner_running),
+        [LIFE_EV_DEADLINE]     = ROW(FINISHED, finished_deadline),
+        [LIFE_EV_BROKEN]       = ROW(STOPPING, stop_workers),
+        [LIFE_EV_QUIT]         = ROW(EXITED,   quit),
+    },
+    [LIFE_STOPPING] = {
+        [LIFE_EV_LINK_UP]      = ROW(STOPPING, greet),
+        [LIFE_EV_LINK_LOST]    = ROW(STOPPING, link_lost),
+        [LIFE_EV_LINK_FAILED]  = ROW(STOPPING, link_failed),
+        [LIFE_EV_WELCOME]      = ROW(STOPPING, welcome),
+        [LIFE_EV_REFUSED]      = ROW(STOPPING, refused),
+        [LIFE_EV_WAITING]      = ROW(STOPPING, waiting),
+        [LIFE_EV_STOP]         = ROW(STOPPING, stop_again),
+        [LIFE_EV_START]        = ROW(STOPPING, start_again),
+        [LIFE_EV_END]          = ROW(STOPPING, end_noted),
+        [LIFE_EV_BEAT]         = ROW(STOPPING, beat_answered),
+        [LIFE_EV_WORKER_EXIT]  = ROW(STOPPING, note_exit),     /* A consequence of the stop, not a failure. */
+        [LIFE_EV_ALL_GONE]     = ROW(STOPPING, count_gone),
+        [LIFE_EV_SIGNAL]       = ROW(STOPPING, signal_stopping),
+        [LIFE_EV_OWNER_GONE]   = ROW(STOPPING, owner_stopping),
+        [LIFE_EV_DEADLINE]     = ROW(STOPPING, stopping_deadline),
+        [LIFE_EV_GONE_REJOIN]  = ROW(JOINING,  rejoin),
+        [LIFE_EV_GONE_FINAL]   = ROW(ENDING,   wait_for_last_word),
+        [LIFE_EV_QUIT]         = ROW(EXITED,   quit),
+    },
+    [LIFE_ENDING] = {
+        [LIFE_EV_LINK_UP]      = ROW(ENDING,   greet),
+        [LIFE_EV_LINK_LOST]    = ROW(ENDING,   link_lost),
+        [LIFE_EV_LINK_FAILED]  = ROW(ENDING,   link_failed),
+        [LIFE_EV_WELCOME]      = ROW(ENDING,   welcome),
+        [LIFE_EV_REFUSED]      = ROW(ENDING,   refused),
+        [LIFE_EV_WAITING]      = ROW(ENDING,   waiting),
+        [LIFE_EV_STOP]         = ROW(ENDING,   stop_other_round),
+        [LIFE_EV_START]        = ROW(ENDING,   start_too_late), /* A restarted server that never heard of the end. */
+        [LIFE_EV_END]          = ROW(ENDING,   end_here),
+        [LIFE_EV_BEAT]         = ROW(ENDING,   beat_answered),
+        [LIFE_EV_SIGNAL]       = ROW(ENDING,   signal_ending),
+        [LIFE_EV_OWNER_GONE]   = ROW(ENDING,   signal_ending),
+        [LIFE_EV_DEADLINE]     = ROW(ENDING,   ending_deadline),
+        [LIFE_EV_QUIT]         = ROW(EXITED,   quit),
+    },
+    [LIFE_EXITED] = { /* What was under way when EXIT went out. */
+        [LIFE_EV_LINK_UP]      = ROW(EXITED,   NULL),
+        [LIFE_EV_LINK_LOST]    = ROW(EXITED,   NULL),
+        [LIFE_EV_LINK_FAILED]  = ROW(EXITED,   NULL),
+        [LIFE_EV_WELCOME]      = ROW(EXITED,   NULL),
+        [LIFE_EV_REFUSED]      = ROW(EXITED,   NULL),
+        [LIFE_EV_WAITING]      = ROW(EXITED,   NULL),
+        [LIFE_EV_START]        = ROW(EXITED,   NULL),
+        [LIFE_EV_STOP]         = ROW(EXITED,   NULL),
+        [LIFE_EV_END]          = ROW(EXITED,   NULL),
+        [LIFE_EV_BEAT]         = ROW(EXITED,   NULL),
+        [LIFE_EV_WORKER_EXIT]  = ROW(EXITED,   NULL),
+        [LIFE_EV_ALL_GONE]     = ROW(EXITED,   NULL),
+        [LIFE_EV_SIGNAL]       = ROW(EXITED,   NULL),
+        [LIFE_EV_OWNER_GONE]   = ROW(EXITED,   NULL),
+        [LIFE_EV_DEADLINE]     = ROW(EXITED,   NULL),
+    },
+};
+/* clang-format on */
+
+int life_table_to(enum life_state s, enum life_event_type e)
+{
+    return table[s][e].to - 1;
+}
+
+/* ------------------------------------------------------------------ small things */
+
+static void act(struct life *l, enum life_action_type type)
+{
+    MU_ASSERT(l->action_count < (uint32_t)l->config.hello.nproc + EXTRA_ACTIONS);
+    l->actions[l->action_count++] = (struct life_action){.type = type, .msg = CTL_TYPE_COUNT};
+}
+
+static void send_arg(struct life *l, enum ctl_type msg, uint32_t arg)
+{
+    if (!l->link_up)
+        return; /* Said again, in one form or another, by the next HELLO. */
+    act(l, LIFE_ACT_SEND);
+    l->actions[l->action_count - 1].msg = msg;
+    l->actions[l->action_count - 1].arg = arg;
+}
+
+static void send(struct life *l, enum ctl_type msg)
+{
+    send_arg(l, msg, 0);
+}
+
+static void say(struct life *l, const char *text)
+{
+    (void)snprintf(l->words, sizeof l->words, "%s", text); /* A cut sentence is still a sentence. */
+    act(l, LIFE_ACT_SAY);
+}
+
+/* xorshift64*: jitter only. */
+static uint64_t next_random(struct life *l)
+{
+    l->random ^= l->random >> 12;
+    l->random ^= l->random << 25;
+    l->random ^= l->random >> 27;
+    return l->random * UINT64_C(2685821657736338717);
+}
+
+static void take_cause(struct life *l, const struct mu_cause *c)
+{
+    l->cause = *c;
+    l->has_cause = c->kind != MU_CAUSE_NONE;
+}
+
+static struct mu_cause
+cause_here(const struct life *l, enum mu_cause_kind kind, const char *text, int64_t unix_ms)
+{
+    struct mu_cause c = MU_CAUSE_INIT;
+    c.kind = kind;
+    c.round = (uint32_t)l->start.round;
+    c.at_unix_ms = unix_ms;
+    c.node_rank = l->start.round != 0 ? (int32_t)l->start.node_rank : -1;
+    memcpy(c.host, l->config.hello.host, sizeof c.host);
+    if (text != NULL)
+        (void)snprintf(c.message, sizeof c.message, "%s", text);
+    return c;
+}
+
+/* The round failed or must be left here: our own cause, until the server tells the first one. */
+static void fail_here(struct life *l, const struct mu_cause *c)
+{
+    if (l->failure_untold)
+        return;
+    l->failure = *c;
+    l->failure_untold = true;
+    if (!l->has_cause)
+        take_cause(l, c);
+    send(l, CTL_FAILED);
+}
+
+/* ------------------------------------------------------------------ the link */
+
+static void try_connect(struct life *l)
+{
+    if (l->connecting || l->link_up)
+        return;
+    l->connecting = true;
+    l->connect_at_ns = NEVER;
+    act(l, LIFE_ACT_CONNECT);
+}
+
+/* Is there something that only a server can give? Then its absence has a limit. */
+static bool needs_server(const struct life *l)
+{
+    return l->state == LIFE_JOINING || l->state == LIFE_FINISHED || l->failure_untold;
+}
+
+static void retry_later(struct life *l, int64_t now_ns)
+{
+    int64_t jitter = (int64_t)(next_random(l) % (uint64_t)(l->backoff_ns / 2 + 1));
+    l->connect_at_ns = now_ns + l->backoff_ns / 2 + jitter;
+    l->backoff_ns = l->backoff_ns * 2 > BACKOFF_MAX_NS ? BACKOFF_MAX_NS : l->backoff_ns * 2;
+    if (l->needed_since_ns == NEVER && needs_server(l))
+        l->needed_since_ns = now_ns;
+}
+
+static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->link_up = true;
+    l->connecting = false;
+    l->connect_at_ns = NEVER;
+    l->hello_sent_ns = now_ns;
+    l->beat_at_ns = now_ns + l->beat_ns;
+    send(l, CTL_HELLO);
+    /* What the server may have missed while the link was down. */
+    if (l->failure_untold)
+        send(l, CTL_FAILED);
+    if (l->failure_untold && l->state == LIFE_JOINING)
+        send(l, CTL_STOPPED);
+    return 0;
+}
+
+static int link_lost(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->link_up = false;
+    l->connecting = false;
+    l->backoff_ns = BACKOFF_MIN_NS;
+    retry_later(l, now_ns);
+    return 0;
+}
+
+static int link_failed(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->connecting = false;
+    if (ev->refused)
+        l->heard_ns = now_ns; /* No server process, so nobody decides anything meanwhile. */
+    if (ev->text != NULL)
+        (void)snprintf(l->last_error, sizeof l->last_error, "%s", ev->text);
+    retry_later(l, now_ns);
+    return 0;
+}
+
+/* The server's answer to a beat: it had heard us when that beat was sent, not later. */
+static int beat_answered(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    int64_t seq = ev->msg->u.beat.seq;
+    if (seq > 0 && seq <= l->beat_seq && seq > l->beat_seq - LIFE_BEATS_REMEMBERED) {
+        int64_t sent = l->beat_sent_ns[seq % LIFE_BEATS_REMEMBERED];
+        l->heard_ns = sent > l->heard_ns ? sent : l->heard_ns;
+    }
+    return 0;
+}
+
+static int welcome(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    const struct ctl_welcome *w = &ev->msg->u.welcome;
+    if (l->hello_sent_ns > l->heard_ns)
+        l->heard_ns = l->hello_sent_ns;
+    l->welcomed = true;
+    l->needed_since_ns = NEVER;
+    l->backoff_ns = BACKOFF_MIN_NS;
+    l->beat_ns = w->beat_ms * NS_PER_MS;
+    l->beat_at_ns = now_ns + l->beat_ns;
+    return 0;
+}
+
+/* Refused for good: nothing of ours runs in the server's eyes, so nothing may run here. */
+static int refused(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    const struct ctl_refused *r = &ev->msg->u.refused;
+    (void)snprintf(l->last_error, sizeof l->last_error, "%.255s", r->text);
+    if (r->retry != 0)
+        return 0; /* The server closes; LINK_LOST brings the next attempt, and the join time-out its
+                     end. */
+    say(l, r->text);
+    struct mu_cause c = cause_here(l, MU_CAUSE_NODE_FAILED, r->text, ev->unix_ms);
+    take_cause(l, &c);
+    l->exit_status = 1;
+    l->leaving = true;
+    if (l->state == LIFE_RUNNING)
+        return LIFE_EV_BROKEN;
+    return l->state == LIFE_STOPPING ? 0 : LIFE_EV_QUIT;
+}
+
+static int waiting(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    say(l, ev->msg->u.waiting.text);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ a round */
+
+/* When somebody else may soon be allowed to take our place: workers are told to stop after 0.7 of
+ * the fence time, and whatever grace they had ends at 0.85 of it. */
+static int64_t fence_at(const struct life *l)
+{
+    return l->heard_ns + l->start.fence_ms * NS_PER_MS / 20 * 14;
+}
+
+static int64_t fence_kill_at(const struct life *l)
+{
+    return l->heard_ns + l->start.fence_ms * NS_PER_MS / 20 * 17;
+}
+
+static int fence(struct life *l, int64_t unix_ms)
+{
+    struct mu_cause c = cause_here(l, MU_CAUSE_NODE_SILENT,
+                                   "the server was not heard for 0.7 of the fence time: workers "
+                                   "are stopped before others may take their place",
+                                   unix_ms);
+    l->signo = SIGNO_TERM;
+    take_cause(l, &c);
+    say(l, c.message);
+    return LIFE_EV_BROKEN;
+}
+
+static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    MU_ASSERT(l->gone && l->alive == 0);
+    l->start = ev->msg->u.start;
+    l->needed_since_ns = NEVER;
+    l->restarts = (uint32_t)l->start.restarts;
+    l->max_restarts = (uint32_t)l->start.max_restarts;
+    l->spawned = false;
+    l->failure_untold = false;
+    l->final = false;
+    l->has_cause = false;
+    l->any_untold = false;
+    l->tell_at_ns = NEVER;
+    for (int64_t i = 0; i < l->config.hello.nproc; i++) {
+        l->exits[i] = EXIT_NOT_KNOWN;
+        l->exit_untold[i] = false;
+    }
+    if (now_ns >= fence_at(l))
+        return fence(l, ev->unix_ms); /* It was so long under way that the round may be over. */
+    l->alive = (uint32_t)l->config.hello.nproc;
+    l->gone = false;
+    act(l, LIFE_ACT_SPAWN);
+    return 0;
+}
+
+/* START of the round we are in: the server thinks the first one was lost. Of another round it never
+ * is (server's rule). */
+static int start_again(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (ev->msg->u.start.round == l->start.round && l->spawned)
+        send(l, CTL_STARTED);
+    return 0;
+}
+
+static int start_too_late(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    return LIFE_EV_QUIT; /* BYE tells it why. */
+}
+
+static int spawned(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    memcpy(l->pids, ev->pids, (size_t)l->config.hello.nproc * sizeof l->pids[0]);
+    l->spawned = true;
+    send(l, CTL_STARTED);
+    return 0;
+}
+
+static int spawn_failed(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    struct mu_cause c = cause_here(l, MU_CAUSE_SPAWN_FAILED, ev->text, ev->unix_ms);
+    c.local_rank = (int32_t)ev->local_rank;
+    c.rank = (int32_t)l->start.rank_base + c.local_rank;
+    fail_here(l, &c);
+    return LIFE_EV_BROKEN;
+}
+
+static void record_exit(struct life *l, const struct life_event *ev)
+{
+    MU_ASSERT(ev->local_rank < l->config.hello.nproc &&
+              l->exits[ev->local_rank] == EXIT_NOT_KNOWN && l->alive > 0);
+    l->exits[ev->local_rank] = ev->status;
+    l->alive--;
+}
+
+static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    record_exit(l, ev);
+    if (ev->status == 0) {
+        if (l->alive == 0)
+            return LIFE_EV_DONE;
+        l->exit_untold[ev->local_rank] = true;
+        if (!l->any_untold)
+            l->tell_at_ns = now_ns + TELL_EXITS_NS;
+        l->any_untold = true;
+        return 0;
+    }
+    struct mu_cause c = cause_here(
+        l, ev->status > 0 ? MU_CAUSE_WORKER_EXIT : MU_CAUSE_WORKER_SIGNAL, ev->text, ev->unix_ms);
+    c.local_rank = (int32_t)ev->local_rank;
+    c.rank = (int32_t)l->start.rank_base + c.local_rank;
+    c.pid = l->pids[ev->local_rank];
+    c.exit_code = ev->status > 0 ? ev->status : 0;
+    c.signo = ev->status < 0 ? -ev->status : 0;
+    fail_here(l, &c);
+    return LIFE_EV_BROKEN;
+}
+
+static int say_finished(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    send(l, CTL_FINISHED);
+    l->tell_at_ns = NEVER;
+    if (!l->link_up && l->needed_since_ns == NEVER)
+        l->needed_since_ns = now_ns;
+    return 0;
+}
+
+static int note_exit(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    record_exit(l, ev);
+    return 0;
+}
+
+static int note_gone(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->gone = true;
+    return 0;
+}
+
+static int nothing_left(const struct life *l)
+{
+    if (l->leaving || l->ended)
+        return LIFE_EV_QUIT;
+    return l->final ? LIFE_EV_GONE_FINAL : LIFE_EV_GONE_REJOIN;
+}
+
+static int count_gone(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->gone = true;
+    l->alive = 0; /* Some were never started, where a spawn failed. */
+    return nothing_left(l);
+}
+
+/* The ladder's first rung: the signal that was asked for, or SIGTERM. Nothing to do where nothing
+ * is left. */
+static int stop_workers(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->killed = false;
+    l->tell_at_ns = NEVER;
+    l->stop_deadline_ns = now_ns + l->config.grace_ns;
+    if (l->gone)
+        return nothing_left(l);
+    if (l->kill_at_once) {
+        act(l, LIFE_ACT_KILL);
+        l->killed = true;
+        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+        return 0;
+    }
+    act(l, LIFE_ACT_SIGNAL);
+    if (l->alive == 0) { /* Only what the workers left behind: it gets no grace. */
+        act(l, LIFE_ACT_KILL);
+        l->killed = true;
+        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+    }
+    return 0;
+}
+
+static void note_stop(struct life *l, const struct ctl_stop *m)
+{
+    l->final = m->final != 0;
+    l->failure_untold = false;
+    take_cause(l, &m->cause);
+}
+
+static int stop_other_round(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    const struct ctl_stop *m = &ev->msg->u.stop;
+    l->stopped_round = (uint32_t)m->round;
+    if (m->round == l->start.round) {
+        note_stop(l, m);
+        if (l->final && l->state == LIFE_JOINING)
+            return LIFE_EV_GONE_FINAL;
+    }
+    send(l, CTL_STOPPED);
+    return 0;
+}
+
+static int stop_told(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (ev->msg->u.stop.round != l->start.round)
+        return stop_other_round(l, now_ns, ev);
+    note_stop(l, &ev->msg->u.stop);
+    l->signo = SIGNO_TERM;
+    return LIFE_EV_BROKEN;
+}
+
+static int stop_again(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (ev->msg->u.stop.round == l->start.round)
+        note_stop(l, &ev->msg->u.stop);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ the end */
+
+static void note_end(struct life *l, const struct ctl_end *m)
+{
+    l->ended = true;
+    l->success = m->success != 0;
+    l->restarts = (uint32_t)m->restarts;
+    l->max_restarts = (uint32_t)m->max_restarts;
+    if (!l->success && m->cause.kind != MU_CAUSE_NONE)
+        take_cause(l, &m->cause);
+    if (!l->leaving)
+        l->exit_status = l->success ? 0 : 1;
+}
+
+static int end_here(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    note_end(l, &ev->msg->u.end);
+    return LIFE_EV_QUIT;
+}
+
+/* END while processes of the round may be left: they go first. */
+static int end_first_stop(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    note_end(l, &ev->msg->u.end);
+    l->signo = SIGNO_TERM;
+    if (l->state == LIFE_FINISHED && l->gone)
+        return LIFE_EV_QUIT;
+    return LIFE_EV_BROKEN;
+}
+
+static int end_noted(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    note_end(l, &ev->msg->u.end);
+    return 0;
+}
+
+static int rejoin(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->stopped_round = (uint32_t)l->start.round;
+    send(l, CTL_STOPPED);
+    l->stop_deadline_ns = NEVER;
+    if (!l->link_up && l->needed_since_ns == NEVER)
+        l->needed_since_ns = now_ns;
+    return 0;
+}
+
+static int wait_for_last_word(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->stopped_round = (uint32_t)l->start.round;
+    send(l, CTL_STOPPED);
+    l->stop_deadline_ns = now_ns + LAST_WORD_NS;
+    l->exit_status = 1;
+    return 0;
+}
+
+static int quit(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (!l->ended)
+        send(l, CTL_BYE);
+    act(l, LIFE_ACT_EXIT);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ told to stop */
+
+static void leave(struct life *l, const struct life_event *ev)
+{
+    char name[16];
+    char text[96];
+    if (ev->type == LIFE_EV_OWNER_GONE)
+        (void)snprintf(text, sizeof text, "the launching process was killed");
+    else
+        (void)snprintf(text, sizeof text, "told to stop by %s", mu_signal_name(ev->signo, name));
+    struct mu_cause c = cause_here(l, MU_CAUSE_NODE_LEFT, text, ev->unix_ms);
+    l->leaving = true;
+    l->exit_status = 1;
+    l->signo = ev->type == LIFE_EV_OWNER_GONE ? SIGNO_TERM : ev->signo;
+    if (!l->has_cause)
+        take_cause(l, &c);
+    l->bye = c;
+}
+
+static int signal_joining(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    leave(l, ev);
+    return LIFE_EV_QUIT;
+}
+
+/* The others are told at once, so that what their workers say next is known for a consequence. */
+static int signal_running(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    leave(l, ev);
+    fail_here(l, &l->bye);
+    return LIFE_EV_BROKEN;
+}
+
+static int signal_finished(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    leave(l, ev);
+    return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
+}
+
+/* Told once more while stopping: no more grace. */
+static int signal_stopping(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    bool again = l->leaving;
+    leave(l, ev);
+    if (!again) {
+        act(l, LIFE_ACT_SIGNAL);
+        return 0;
+    }
+    if (!l->killed) {
+        act(l, LIFE_ACT_KILL);
+        l->killed = true;
+        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+    }
+    return 0;
+}
+
+static int signal_ending(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    leave(l, ev);
+    return LIFE_EV_QUIT;
+}
+
+static int owner_joining(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    return signal_joining(l, now_ns, ev);
+}
+
+static int owner_running(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->kill_at_once = true;
+    return l->state == LIFE_FINISHED ? signal_finished(l, now_ns, ev)
+                                     : signal_running(l, now_ns, ev);
+}
+
+static int owner_stopping(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->leaving = true; /* Counts as told before: straight to SIGKILL. */
+    return signal_stopping(l, now_ns, ev);
+}
+
+/* ------------------------------------------------------------------ time */
+
+static void beat_and_connect(struct life *l, int64_t now_ns)
+{
+    if (l->link_up && now_ns >= l->beat_at_ns) {
+        l->beat_seq++;
+        l->beat_sent_ns[l->beat_seq % LIFE_BEATS_REMEMBERED] = now_ns;
+        send(l, CTL_BEAT);
+        l->beat_at_ns = now_ns + l->beat_ns;
+    }
+    if (now_ns >= l->connect_at_ns)
+        try_connect(l);
+}
+
+/* Since when something is needed of a server that does not answer: it cannot be reached, or it
+ * accepts and is silent. */
+static int64_t missing_since(const struct life *l)
+{
+    if (l->needed_since_ns != NEVER)
+        return l->needed_since_ns;
+    return l->link_up ? l->heard_ns : NEVER;
+}
+
+static int64_t give_up_at(const struct life *l)
+{
+    int64_t since = missing_since(l);
+    int64_t limit = l->welcomed ? l->config.server_timeout_ns : l->config.join_timeout_ns;
+    return since == NEVER || limit > NEVER - since ? NEVER : since + limit;
+}
+
+/* The limit of that wait. */
+static bool server_given_up(struct life *l, int64_t now_ns, int64_t unix_ms)
+{
+    if (now_ns < give_up_at(l))
+        return false;
+    int64_t limit = now_ns - missing_since(l);
+    char text[400];
+    (void)snprintf(text, sizeof text, "no rendezvous server for %" PRId64 " s%s%.255s",
+                   limit / NS_PER_S, l->last_error[0] != '\0' ? "; last attempt: " : "",
+                   l->last_error);
+    struct mu_cause c = cause_here(l, MU_CAUSE_SERVER_LOST, text, unix_ms);
+    if (!l->has_cause)
+        take_cause(l, &c);
+    say(l, text);
+    return true;
+}
+
+static int joining_deadline(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (server_given_up(l, now_ns, ev->unix_ms)) {
+        l->exit_status = 1;
+        l->leaving = true;
+        return LIFE_EV_QUIT;
+    }
+    beat_and_connect(l, now_ns);
+    return 0;
+}
+
+static void tell_exits(struct life *l, int64_t now_ns)
+{
+    if (now_ns < l->tell_at_ns)
+        return;
+    for (uint32_t i = 0; i < (uint32_t)l->config.hello.nproc; i++) {
+        if (l->exit_untold[i])
+            send_arg(l, CTL_EXITED, i);
+        l->exit_untold[i] = false;
+    }
+    l->any_untold = false;
+    l->tell_at_ns = NEVER;
+}
+
+static int running_deadline(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (now_ns >= fence_at(l))
+        return fence(l, ev->unix_ms);
+    tell_exits(l, now_ns);
+    beat_and_connect(l, now_ns);
+    return 0;
+}
+
+static int finished_deadline(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (server_given_up(l, now_ns, ev->unix_ms)) {
+        l->exit_status = 0; /* Ours ended well; of the others nothing is known, and absent evidence
+                               is no failure. */
+        l->success = true;
+        l->leaving = true;
+        return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
+    }
+    beat_and_connect(l, now_ns);
+    return 0;
+}
+
+static int stopping_deadline(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    beat_and_connect(l, now_ns);
+    if (now_ns < l->stop_deadline_ns && (l->killed || now_ns < fence_kill_at(l)))
+        return 0;
+    if (!l->killed) {
+        act(l, LIFE_ACT_KILL);
+        l->killed = true;
+        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+        return 0;
+    }
+    /* The kernel cannot end them: this node is unhealthy. Never a wait without end. */
+    l->bye = cause_here(l, MU_CAUSE_NODE_FAILED, "processes of a worker do not end after SIGKILL",
+                        ev->unix_ms);
+    l->exit_status = 1;
+    l->leaving = true;
+    say(l, l->bye.message);
+    return LIFE_EV_QUIT;
+}
+
+static int ending_deadline(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    beat_and_connect(l, now_ns);
+    return now_ns >= l->stop_deadline_ns ? LIFE_EV_QUIT : 0;
+}
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t next_deadline(const struct life *l)
+{
+    if (l->state == LIFE_EXITED)
+        return NEVER;
+    int64_t at = l->connect_at_ns;
+    if (l->link_up)
+        at = sooner(at, l->beat_at_ns);
+    if (l->state == LIFE_JOINING || l->state == LIFE_FINISHED)
+        at = sooner(at, give_up_at(l));
+    if (l->state == LIFE_RUNNING)
+        at = sooner(sooner(at, l->tell_at_ns), fence_at(l));
+    if (l->state == LIFE_STOPPING || l->state == LIFE_ENDING)
+        at = sooner(at, l->stop_deadline_ns);
+    if (l->state == LIFE_STOPPING && !l->killed)
+        at = sooner(at, fence_kill_at(l));
+    return at;
+}
+
+/* ------------------------------------------------------------------ the machine */
+
+int life_init(struct life *l,
+              const struct mu_mem *mem,
+              int64_t now_ns,
+              const struct life_config *config)
+{
+    size_t n = (size_t)config->hello.nproc;
+    *l = (struct life){.mem = mem,
+                       .state = LIFE_JOINING,
+                       .config = *config,
+                       .random = config->seed | 1,
+                       .beat_ns = MU_BEAT_NS,
+                       .heard_ns = now_ns,
+                       .beat_at_ns = NEVER,
+                       .connect_at_ns = now_ns,
+                       .backoff_ns = BACKOFF_MIN_NS,
+                       .needed_since_ns = now_ns,
+                       .gone = true,
+                       .tell_at_ns = NEVER,
+                       .stop_deadline_ns = NEVER,
+                       .signo = SIGNO_TERM,
+                       .cause = MU_CAUSE_INIT,
+                       .failure = MU_CAUSE_INIT,
+                       .bye = MU_CAUSE_INIT,
+                       .max_restarts = (uint32_t)config->hello.max_restarts,
+                       .exit_status = 1,
+                       .deadline_ns = now_ns};
+    l->exits = mu_zalloc(mem, n * sizeof *l->exits);
+    l->pids = mu_zalloc(mem, n * sizeof *l->pids);
+    l->exit_untold = mu_zalloc(mem, n * sizeof *l->exit_untold);
+    l->actions = mu_zalloc(mem, (n + EXTRA_ACTIONS) * sizeof *l->actions);
+    if (l->exits == NULL || l->pids == NULL || l->exit_untold == NULL || l->actions == NULL) {
+        life_fini(l);
+        return -ENOMEM;
+    }
+    return 0;
+}
+
+void life_fini(struct life *l)
+{
+    mu_mem_free(l->mem, l->exits);
+    mu_mem_free(l->mem, l->pids);
+    mu_mem_free(l->mem, l->exit_untold);
+    mu_mem_free(l->mem, l->actions);
+    l->exits = NULL;
+    l->pids = NULL;
+    l->exit_untold = NULL;
+    l->actions = NULL;
+}
+
+int life_step(struct life *l, int64_t now_ns, const struct life_event *ev, struct life_out *out)
+{
+    enum life_event_type type = ev->type;
+    out->count = 0;
+    out->move_count = 0;
+    l->action_count = 0;
+    l->step_unix_ms = ev->unix_ms;
+    for (;;) {
+        const struct life_row *row = &table[l->state][type];
+        if (row->to == 0) {
+            MU_ASSERT(out->move_count == 0); /* News of our own always have a row. */
+            l->rejected_count++;
+            return -EPROTO;
+        }
+        int news = row->act != NULL ? row->act(l, now_ns, ev) : 0;
+        MU_ASSERT(out->move_count < LIFE_MOVES_MAX);
+        out->moves[out->move_count++] =
+            (struct life_move){type, l->state, (enum life_state)(row->to - 1)};
+        l->state = (enum life_state)(row->to - 1); /* The only line that writes the state. */
+        if (news == 0)
+            break;
+        type = (enum life_event_type)news;
+    }
+    l->deadline_ns = next_deadline(l);
+    out->actions = l->actions;
+    out->count = l->action_count;
+    return 0;
+}
+
+/* ------------------------------------------------------------------ messages */
+
+/* What the server should believe of our round: a failure it was not told of comes first, as FAILED,
+ * so until then the workers "run". */
+static int64_t round_state(const struct life *l)
+{
+    if (l->failure_untold)
+        return 0;
+    switch (l->state) {
+    case LIFE_RUNNING:
+        return 0;
+    case LIFE_FINISHED:
+        return 1;
+    case LIFE_STOPPING:
+        return 2;
+    case LIFE_JOINING:
+    case LIFE_ENDING:
+    case LIFE_EXITED:
+    case LIFE_STATE_COUNT:
+        break;
+    }
+    return 3;
+}
+
+static void fill_hello(const struct life *l, struct ctl_hello *h)
+{
+    *h = l->config.hello;
+    h->round = l->start.round;
+    h->round_seen = l->start.round;
+    if (h->round == 0)
+        return;
+    h->round_state = round_state(l);
+    h->round_node_rank = l->start.node_rank;
+    h->round_nodes = l->start.node_count;
+    h->round_restarts = l->start.restarts;
+    h->round_fence_ms = l->start.fence_ms;
+    if (l->has_cause && !l->failure_untold)
+        h->round_cause = l->cause;
+}
+
+void life_message(const struct life *l, const struct life_action *a, struct ctl_msg *ret)
+{
+    ctl_init(ret, a->msg);
+    switch (a->msg) {
+    case CTL_HELLO:
+        fill_hello(l, &ret->u.hello);
+        break;
+    case CTL_STARTED:
+        ret->u.started.round = l->start.round;
+        ret->u.started.pids = (struct ctl_ints){l->pids, (uint32_t)l->config.hello.nproc};
+        break;
+    case CTL_EXITED:
+        ret->u.exited.round = l->start.round;
+        ret->u.exited.local_rank = a->arg;
+        break;
+    case CTL_FAILED:
+        ret->u.failed.round = l->start.round;
+        ret->u.failed.cause = l->failure;
+        break;
+    case CTL_FINISHED:
+        ret->u.finished.round = l->start.round;
+        break;
+    case CTL_STOPPED:
+        ret->u.stopped.round = l->stopped_round;
+        ret->u.stopped.store_port = l->config.hello.store_port;
+        if (l->stopped_round == l->start.round)
+            ret->u.stopped.exits = (struct ctl_ints){l->exits, (uint32_t)l->config.hello.nproc};
+        break;
+    case CTL_BEAT:
+        ret->u.beat.seq = l->beat_seq;
+        ret->u.beat.round =
+            l->state == LIFE_RUNNING || l->state == LIFE_FINISHED || l->state == LIFE_STOPPING
+                ? l->start.round
+                : 0;
+        break;
+    case CTL_BYE:
+        ret->u.bye.round = l->start.round;
+        ret->u.bye.cause = l->bye.kind != MU_CAUSE_NONE ? l->bye : l->cause;
+        break;
+    case CTL_WELCOME:
+    case CTL_REFUSED:
+    case CTL_WAITING:
+    case CTL_START:
+    case CTL_STOP:
+    case CTL_END:
+    case CTL_TYPE_COUNT:
+        MU_ASSERT(!"an agent does not say this");
+        break;
+    }
+}
+
+void life_set_store_port(struct life *l, uint16_t port)
+{
+    l->config.hello.store_port = port;
+}
+
+/* ------------------------------------------------------------------ words */
+
+const char *life_state_name(enum life_state s)
+{
+    static const char *const names[] = {
+#define X(s) [LIFE_##s] = #s,
+        LIFE_STATES(X)
+#undef X
+    };
+    MU_ASSERT((size_t)s < MU_COUNT(names));
+    return names[s];
+}
+
+const char *life_event_name(enum life_event_type e)
+{
+    static const char *const names[] = {
+#define X(e) [LIFE_EV_##e] = #e,
+        LIFE_EVENTS(X) LIFE_NEWS(X)
+#undef X
+    };
+    MU_ASSERT((size_t)e < MU_COUNT(names));
+    return names[e];
+}
+
+void life_dot(struct mu_buf *out)
+{
+    (void)mu_buf_adds(
+        out, "digraph life {\n    rankdir=LR;\n    node [shape=box, fontname=\"sans-serif\"];\n    "
+             "edge [fontname=\"sans-serif\", fontsize=10];\n");
+    for (int s = 0; s < LIFE_STATE_COUNT; s++)
+        (void)mu_buf_addf(out, "    %s;\n", life_state_name((enum life_state)s));
+    for (int s = 0; s < LIFE_STATE_COUNT; s++) {
+        for (int e = 0; e < LIFE_EV_COUNT; e++) {
+            int to = life_table_to((enum life_state)s, (enum life_event_type)e);
+            if (to >= 0)
+                (void)mu_buf_addf(
+                    out, "    %s -> %s [label=\"%s\"%s];\n", life_state_name((enum life_state)s),
+                    life_state_name((enum life_state)to), life_event_name((enum life_event_type)e),
+                    to == s ? ", style=dotted" : "");
+        }
+    }
+    (void)mu_buf_adds(out, "}\n");
+}

@@ -1,0 +1,216 @@
+/* The life of one agent: it joins, runs a round's workers, stops them, joins again, ends. What to
+ * do when is decided here alone.
+ *
+ * Pure: (now, event) in, actions out. Sockets are agent/link's, processes agent/workers', words on
+ * the terminal main's. The machine is the table in life.c; docs/states/life.dot is printed from it.
+ *
+ * Rules kept here, and checked by tests/sim:
+ *  - workers of a round are started once, on START alone, and nothing of an older round runs here
+ * then;
+ *  - STOPPED is said only when no process of the round is left;
+ *  - an agent that does not know to have been heard for 0.7 of the round's fence time stops its
+ * workers first and asks later; a refused connection is not silence: the server's process is down,
+ * nobody decides, the workers run on;
+ *  - every wait has a limit: joining, the grace, the kernel's time to end a killed process, the
+ * server's last word. */
+#ifndef MUSTER_AGENT_LIFE_H
+#define MUSTER_AGENT_LIFE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/cause.h"
+#include "base/ctl.h"
+#include "base/mem.h"
+
+/* JOINING  in no round: connecting, or waiting for START     RUNNING  workers run
+ * FINISHED every worker exited with 0; other nodes go on      STOPPING the round's processes are
+ * being ended ENDING   all stopped for good; waits for the server's last word        EXITED  the
+ * process may exit with exit_status */
+#define LIFE_STATES(X) X(JOINING) X(RUNNING) X(FINISHED) X(STOPPING) X(ENDING) X(EXITED)
+#define X(s) LIFE_##s,
+enum life_state {
+    LIFE_STATES(X) LIFE_STATE_COUNT
+};
+#undef X
+
+/* From the link: LINK_UP (connected: say hello), LINK_LOST (was up, closed or reset), LINK_FAILED
+ * (an attempt failed), and the server's messages. From the workers: SPAWNED, SPAWN_FAILED,
+ * WORKER_EXIT, ALL_GONE. From the system: SIGNAL (one that is handled), OWNER_GONE (the warden
+ * died). From the shell's timer: DEADLINE. */
+#define LIFE_EVENTS(X)                                                                             \
+    X(LINK_UP)                                                                                     \
+    X(LINK_LOST)                                                                                   \
+    X(LINK_FAILED)                                                                                 \
+    X(WELCOME)                                                                                     \
+    X(REFUSED)                                                                                     \
+    X(WAITING)                                                                                     \
+    X(START)                                                                                       \
+    X(STOP)                                                                                        \
+    X(END)                                                                                         \
+    X(BEAT)                                                                                        \
+    X(SPAWNED)                                                                                     \
+    X(SPAWN_FAILED)                                                                                \
+    X(WORKER_EXIT)                                                                                 \
+    X(ALL_GONE)                                                                                    \
+    X(SIGNAL)                                                                                      \
+    X(OWNER_GONE)                                                                                  \
+    X(DEADLINE)
+
+/* News that the machine tells itself within a step.
+ * DONE        every worker exited with 0         BROKEN  the round must be stopped here
+ * GONE_REJOIN nothing is left, join again        GONE_FINAL nothing is left, no round follows QUIT
+ * exit */
+#define LIFE_NEWS(X) X(DONE) X(BROKEN) X(GONE_REJOIN) X(GONE_FINAL) X(QUIT)
+#define X(e) LIFE_EV_##e,
+enum life_event_type {
+    LIFE_EVENTS(X) LIFE_NEWS(X) LIFE_EV_COUNT
+};
+#undef X
+
+struct life_event {
+    enum life_event_type type;
+    const struct ctl_msg *msg; /* The server's message, borrowed for the call. */
+    bool refused; /* LINK_FAILED: connection refused, that is, no server process listens there. */
+    int signo;    /* SIGNAL */
+    uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
+    int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
+    const int32_t *pids; /* SPAWNED: nproc process ids, borrowed for the call. */
+    const char *text; /* LINK_FAILED, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
+                         for the call. */
+    int64_t unix_ms;  /* Wall clock, only copied into causes. */
+};
+
+/* CONNECT     begin one attempt to reach the server; LINK_UP or LINK_FAILED follows
+ * SEND        make the message with life_message() and send it
+ * SPAWN       start the workers of life->start; SPAWNED or SPAWN_FAILED follows at once
+ * SIGNAL      send life->signo to every worker's group
+ * KILL        SIGKILL everything of the round
+ * SAY         show life->words to the user, one line
+ * EXIT        flush what was sent, then exit with life->exit_status; the outcome is in success,
+ * cause */
+enum life_action_type {
+    LIFE_ACT_CONNECT,
+    LIFE_ACT_SEND,
+    LIFE_ACT_SPAWN,
+    LIFE_ACT_SIGNAL,
+    LIFE_ACT_KILL,
+    LIFE_ACT_SAY,
+    LIFE_ACT_EXIT
+};
+
+struct life_action {
+    enum life_action_type type;
+    enum ctl_type msg; /* SEND */
+    uint32_t arg;      /* SEND EXITED: local rank. */
+};
+
+struct life_move {
+    enum life_event_type event;
+    enum life_state from;
+    enum life_state to;
+};
+#define LIFE_MOVES_MAX 4
+
+struct life_out {
+    struct life_move moves[LIFE_MOVES_MAX];
+    uint32_t move_count;
+    const struct life_action *actions; /* Valid until the next life_step(). */
+    uint32_t count;
+};
+
+#define LIFE_BEATS_REMEMBERED 8 /* A later answer than to the eighth beat before is no news. */
+
+struct life_config {
+    struct ctl_hello
+        hello;        /* What it says of itself; the round_* fields are filled here. Copied. */
+    int64_t grace_ns; /* SIGTERM to SIGKILL. */
+    int64_t join_timeout_ns;   /* How long to try to reach a server at first. */
+    int64_t server_timeout_ns; /* How long to go on without one once something is needed of it. */
+    uint64_t seed;             /* For the jitter of reconnecting. */
+};
+
+struct life {
+    const struct mu_mem *mem;
+    enum life_state state;
+    struct life_config config;
+    uint64_t random;
+
+    bool link_up;
+    bool connecting;
+    bool welcomed; /* Ever: the server has taken us in. */
+    int64_t beat_ns;
+    int64_t heard_ns; /* When something was sent that the server has surely heard (a HELLO it
+                         welcomed, a beat it answered): what travels the other way only would prove
+                         nothing. A refused connection counts: nobody decides then. */
+    int64_t hello_sent_ns;
+    int64_t beat_seq;
+    int64_t beat_sent_ns[LIFE_BEATS_REMEMBERED];
+    int64_t beat_at_ns;
+    int64_t connect_at_ns; /* Next attempt; INT64_MAX: none due. */
+    int64_t backoff_ns;
+    int64_t needed_since_ns; /* Since when something is needed of a server that is not there;
+                                INT64_MAX: not. */
+
+    struct ctl_start start; /* The live or last round; start.round 0: none yet. */
+    uint32_t alive;         /* Workers that have not exited. */
+    bool gone;              /* No process of the round is left. */
+    bool spawned;           /* The round's workers were started here. */
+    int32_t *exits;         /* nproc; -1000: has not exited. */
+    int32_t *pids;
+    bool *exit_untold; /* Exited with 0, the server does not know yet. */
+    bool any_untold;
+    int64_t tell_at_ns;
+
+    bool failure_untold;      /* `failure` was not yet answered by STOP. */
+    struct mu_cause failure;  /* What failed first here in this round. */
+    bool final;               /* STOP said that no round follows. */
+    bool leaving;             /* Exit when nothing is left. */
+    bool ended;               /* END was heard. */
+    bool killed;              /* STOPPING: SIGKILL was sent. */
+    bool kill_at_once;        /* No grace: our own launcher is dead. */
+    uint32_t stopped_round;   /* For STOPPED. */
+    struct mu_cause bye;      /* Why we leave, for BYE. */
+    int64_t stop_deadline_ns; /* STOPPING: when the next rung of the ladder is due. ENDING: how long
+                                 to wait. */
+    int signo;                /* For the SIGNAL action. */
+
+    bool success;
+    bool has_cause;
+    struct mu_cause cause; /* The first cause, as the server told it, or our own verdict. */
+    uint32_t restarts;     /* As END or START told. */
+    uint32_t max_restarts;
+    int exit_status;
+    char last_error[256]; /* Of the link. */
+    char words[640];      /* For SAY. */
+
+    int64_t deadline_ns; /* The shell's timer. */
+    uint64_t rejected_count;
+    struct life_action *actions; /* Of the step that runs; nproc + 16. */
+    uint32_t action_count;
+    int64_t step_unix_ms;
+};
+
+/* Returns 0 or -ENOMEM. The first DEADLINE is due at once: it connects. */
+int life_init(struct life *l,
+              const struct mu_mem *mem,
+              int64_t now_ns,
+              const struct life_config *config);
+void life_fini(struct life *l);
+
+/* Advance by one event. Returns 0, or -EPROTO with nothing changed when the table has no row for it
+ * (counted). Never allocates. */
+int life_step(struct life *l, int64_t now_ns, const struct life_event *ev, struct life_out *out);
+
+/* Fill the message of a SEND action. Lists in it are borrowed from `l`. */
+void life_message(const struct life *l, const struct life_action *a, struct ctl_msg *ret);
+
+/* A port bound for the next round's worker store: goes into the next HELLO and STOPPED. */
+void life_set_store_port(struct life *l, uint16_t port);
+
+const char *life_state_name(enum life_state s);
+const char *life_event_name(enum life_event_type e);
+void life_dot(struct mu_buf *out);
+int life_table_to(enum life_state s, enum life_event_type e);
+
+#endif

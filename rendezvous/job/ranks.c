@@ -1,0 +1,150 @@
+/* Ranks: stable for who stays, freed ones for newcomers, natural order at first, an explicit
+ * --node-rank honoured. */
+#include "rendezvous/job/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Order among nodes that have no rank yet: topology key, natural order of host names, then process
+ * id, then arrival. */
+static int by_place(const void *pa, const void *pb)
+{
+    const struct job_node *a = *(const struct job_node *const *)pa;
+    const struct job_node *b = *(const struct job_node *const *)pb;
+    int r = mu_natural_cmp(a->hello.topology, b->hello.topology);
+    if (r == 0)
+        r = mu_natural_cmp(a->hello.host, b->hello.host);
+    if (r == 0)
+        r = (a->hello.pid > b->hello.pid) - (a->hello.pid < b->hello.pid);
+    return r != 0 ? r : (a->order > b->order) - (a->order < b->order);
+}
+
+/* Who comes first when more wait than fit: nodes of the last round, then named ranks, then the
+ * earlier arrival. */
+static int by_claim(const void *pa, const void *pb)
+{
+    const struct job_node *a = *(const struct job_node *const *)pa;
+    const struct job_node *b = *(const struct job_node *const *)pb;
+    int ca = a->node_rank >= 0 ? 0 : a->hello.node_rank >= 0 ? 1 : 2;
+    int cb = b->node_rank >= 0 ? 0 : b->hello.node_rank >= 0 ? 1 : 2;
+    if (ca != cb)
+        return ca - cb;
+    return (a->order > b->order) - (a->order < b->order);
+}
+
+/* Give out what each node may claim by itself; who gets nothing has -1. Named ranks go before kept
+ * ones. */
+static void claim_ranks(struct job *j, struct job_node **chosen, uint32_t count)
+{
+    for (uint32_t r = 0; r < count; r++)
+        j->members[r] = JOB_NO_NODE;
+    for (int kept = 0; kept < 2; kept++) {
+        for (uint32_t i = 0; i < count; i++) {
+            struct job_node *n = chosen[i];
+            bool named = n->hello.node_rank >= 0;
+            int64_t want = named ? n->hello.node_rank : n->node_rank;
+            if (named == (kept != 0))
+                continue;
+            if (want >= 0 && want < count && j->members[want] == JOB_NO_NODE)
+                j->members[want] = (uint32_t)(n - j->nodes);
+            else
+                want = -1;
+            n->node_rank = (int32_t)want;
+        }
+    }
+}
+
+static void fill_ranks(struct job *j, struct job_node **chosen, uint32_t count)
+{
+    uint32_t rank = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (chosen[i]->node_rank >= 0)
+            continue;
+        while (j->members[rank] != JOB_NO_NODE)
+            rank++;
+        j->members[rank] = (uint32_t)(chosen[i] - j->nodes);
+        chosen[i]->node_rank = (int32_t)rank;
+    }
+}
+
+/* Ranks of workers, node by node; within a role the same. Roles are few: usually one. */
+static void spread_workers(struct job *j)
+{
+    uint32_t world = 0;
+    for (uint32_t r = 0; r < j->round_nodes; r++) {
+        struct job_node *n = &j->nodes[j->members[r]];
+        n->rank_base = (int32_t)world;
+        n->role_world = 0; /* Not counted yet. */
+        world += (uint32_t)n->hello.nproc;
+    }
+    j->world = world;
+    for (uint32_t r = 0; r < j->round_nodes; r++) {
+        const char *role = j->nodes[j->members[r]].hello.role;
+        int32_t in_role = 0;
+        if (j->nodes[j->members[r]].role_world != 0)
+            continue;
+        for (uint32_t i = r; i < j->round_nodes; i++) {
+            struct job_node *n = &j->nodes[j->members[i]];
+            if (strcmp(n->hello.role, role) != 0)
+                continue;
+            n->role_rank_base = in_role;
+            in_role += (int32_t)n->hello.nproc;
+        }
+        for (uint32_t i = r; i < j->round_nodes; i++) {
+            struct job_node *n = &j->nodes[j->members[i]];
+            if (strcmp(n->hello.role, role) == 0)
+                n->role_world = in_role;
+        }
+    }
+}
+
+void ranks_assign(struct job *j)
+{
+    struct job_node **chosen = j->scratch;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < j->node_cap; i++) {
+        struct job_node *n = &j->nodes[i];
+        if (roster_eligible(n))
+            chosen[count++] = n;
+        else if (n->used)
+            n->node_rank = -1; /* Who is not in the next round has no claim on a rank of it. */
+    }
+    MU_ASSERT(count == j->waiting && count > 0);
+    uint32_t spares = count > j->nodes_max ? count - j->nodes_max : 0;
+    if (spares > 0)
+        qsort(chosen, count, sizeof chosen[0], by_claim);
+    for (uint32_t i = count - spares; i < count; i++)
+        chosen[i]->node_rank = -1;
+    count -= spares;
+    claim_ranks(j, chosen, count);
+    qsort(chosen, count, sizeof chosen[0], by_place);
+    fill_ranks(j, chosen, count);
+    j->round_nodes = count;
+    j->lead = j->members[0];
+    j->fence_ns = spares > 0 || j->nodes_min < count ? j->config.lease_ns : j->config.fence_ns;
+    spread_workers(j);
+}
+
+static bool is_loopback(const char *a)
+{
+    return strncmp(a, "127.", 4) == 0 || strcmp(a, "::1") == 0;
+}
+
+const char *ranks_lead_address(const struct job *j)
+{
+    const struct job_node *lead = &j->nodes[j->lead];
+    if (lead->hello.local_addr[0] != '\0')
+        return lead->hello.local_addr; /* The user knows better. */
+    if (lead->seen_addr[0] != '\0' && !is_loopback(lead->seen_addr))
+        return lead->seen_addr;
+    /* The lead shares its host with the server. When all nodes do, loopback is right and nothing
+     * wider is needed. */
+    bool all_here = true;
+    for (uint32_t r = 0; r < j->round_nodes && all_here; r++)
+        all_here = is_loopback(j->nodes[j->members[r]].seen_addr);
+    if (all_here && lead->seen_addr[0] != '\0')
+        return lead->seen_addr;
+    if (lead->hello.host_addr[0] != '\0')
+        return lead->hello.host_addr;
+    return lead->hello.fqdn[0] != '\0' ? lead->hello.fqdn : lead->hello.host;
+}

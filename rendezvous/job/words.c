@@ -1,0 +1,177 @@
+/* What people read: names from the lists, one sentence for a state, the table as a picture. */
+#include "rendezvous/job/internal.h"
+
+#include <inttypes.h>
+
+#define NS_PER_S INT64_C(1000000000)
+#define NAMED_MAX 8 /* Hosts that a sentence names before it says how many more. */
+
+const char *job_state_name(enum job_state s)
+{
+    static const char *const names[] = {
+#define X(s) [JOB_##s] = #s,
+        JOB_STATES(X)
+#undef X
+    };
+    MU_ASSERT((size_t)s < MU_COUNT(names));
+    return names[s];
+}
+
+const char *job_event_name(enum job_event_type e)
+{
+    static const char *const names[] = {
+#define X(e) [JOB_EV_##e] = #e,
+        JOB_EVENTS(X) JOB_NEWS(X)
+#undef X
+    };
+    MU_ASSERT((size_t)e < MU_COUNT(names));
+    return names[e];
+}
+
+const char *job_node_state_name(enum job_node_state s)
+{
+    static const char *const names[] = {
+        [JOB_NODE_WAITING] = "waiting",   [JOB_NODE_STARTING] = "starting",
+        [JOB_NODE_RUNNING] = "running",   [JOB_NODE_FINISHED] = "finished",
+        [JOB_NODE_STOPPING] = "stopping", [JOB_NODE_STOPPED] = "stopped",
+        [JOB_NODE_LOST] = "lost"};
+    MU_ASSERT((size_t)s < MU_COUNT(names));
+    return names[s];
+}
+
+/* Which nodes a sentence speaks of. */
+typedef bool node_test(const struct job_node *n);
+
+static bool is_cut_off(const struct job_node *n)
+{
+    return n->state != JOB_NODE_LOST && !n->connected && !n->gone;
+}
+
+static bool owes_stopped(const struct job_node *n)
+{
+    return n->state == JOB_NODE_STOPPING;
+}
+
+static bool is_member(const struct job_node *n)
+{
+    return n->in_round && n->state != JOB_NODE_LOST;
+}
+
+/* "n1, n2 and 14 more" */
+static uint32_t name_hosts(const struct job *j, node_test *test, struct mu_buf *b)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < j->node_cap; i++) {
+        if (!j->nodes[i].used || !test(&j->nodes[i]))
+            continue;
+        if (count < NAMED_MAX)
+            (void)mu_buf_addf(b, "%s%s", count > 0 ? ", " : "", j->nodes[i].hello.host);
+        count++;
+    }
+    if (count > NAMED_MAX)
+        (void)mu_buf_addf(b, " and %u more", count - NAMED_MAX);
+    return count;
+}
+
+static void gathering_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
+{
+    if (!j->has_spec) {
+        (void)mu_buf_adds(b, "nobody is here yet");
+        return;
+    }
+    if (j->waiting < j->nodes_min)
+        (void)mu_buf_addf(b, "%u of %u nodes are here", j->waiting, j->nodes_min);
+    else if (j->round == 0 && now_ns < j->config.not_before_ns)
+        (void)mu_buf_addf(b,
+                          "%u nodes are here; the server was restarted and hears out nodes of a "
+                          "running round first",
+                          j->waiting);
+    else
+        (void)mu_buf_addf(b, "%u nodes are here, up to %u may still come", j->waiting,
+                          j->nodes_max);
+    if (j->waiting > 0) {
+        (void)mu_buf_adds(b, " (");
+        (void)name_hosts(j, roster_eligible, b);
+        (void)mu_buf_adds(b, ")");
+    }
+    (void)mu_buf_addf(b, ", waiting for %" PRId64 " s", (now_ns - j->since_ns) / NS_PER_S);
+    if (j->gather_deadline_ns != NEVER && now_ns < j->gather_deadline_ns &&
+        j->waiting < j->nodes_min)
+        (void)mu_buf_addf(b, ", giving up in %" PRId64 " s",
+                          (j->gather_deadline_ns - now_ns) / NS_PER_S);
+}
+
+static void wait_sentence(
+    const struct job *j, const char *what, node_test *test, int64_t now_ns, struct mu_buf *b)
+{
+    (void)mu_buf_addf(b, "round %u %s", j->round, what);
+    size_t before = b->n;
+    if (name_hosts(j, test, b) == 0)
+        (void)mu_buf_addf(b, "%u nodes that did not come back", j->pending);
+    MU_ASSERT(b->n > before || b->oom);
+    (void)mu_buf_addf(b, " for %" PRId64 " s", (now_ns - j->since_ns) / NS_PER_S);
+}
+
+static void running_sentence(const struct job *j, struct mu_buf *b)
+{
+    (void)mu_buf_addf(b, "round %u runs: %u workers on %u nodes (", j->round, j->world,
+                      j->round_nodes);
+    (void)name_hosts(j, is_member, b);
+    (void)mu_buf_adds(b, ")");
+    struct mu_buf cut;
+    mu_buf_init(&cut, j->mem);
+    if (name_hosts(j, is_cut_off, &cut) > 0)
+        (void)mu_buf_addf(b, "; not heard from: %s", mu_buf_cstr(&cut));
+    mu_buf_fini(&cut);
+}
+
+void job_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
+{
+    switch (j->state) {
+    case JOB_GATHERING:
+        gathering_sentence(j, now_ns, b);
+        break;
+    case JOB_RECOVERING:
+        (void)mu_buf_addf(b,
+                          "the server was restarted: %u of %u nodes of round %u have not come back "
+                          "yet, waiting for %" PRId64 " s, at most %" PRId64 " s",
+                          j->pending, j->round_nodes, j->round, (now_ns - j->since_ns) / NS_PER_S,
+                          j->fence_ns / NS_PER_S);
+        break;
+    case JOB_RUNNING:
+        running_sentence(j, b);
+        break;
+    case JOB_STOPPING:
+        wait_sentence(j, "is being stopped, waiting for ", owes_stopped, now_ns, b);
+        break;
+    case JOB_SUCCEEDED:
+        (void)mu_buf_adds(b, "succeeded: every worker exited with status 0");
+        break;
+    case JOB_FAILED:
+        (void)mu_buf_adds(b, "failed: ");
+        mu_cause_sentence(&j->cause, b);
+        break;
+    case JOB_STATE_COUNT:
+        break;
+    }
+}
+
+void job_dot(struct mu_buf *out)
+{
+    (void)mu_buf_adds(
+        out, "digraph job {\n    rankdir=LR;\n    node [shape=box, fontname=\"sans-serif\"];\n    "
+             "edge [fontname=\"sans-serif\", fontsize=10];\n");
+    for (int s = 0; s < JOB_STATE_COUNT; s++)
+        (void)mu_buf_addf(out, "    %s;\n", job_state_name((enum job_state)s));
+    for (int s = 0; s < JOB_STATE_COUNT; s++) {
+        for (int e = 0; e < JOB_EV_COUNT; e++) {
+            int to = job_table_to((enum job_state)s, (enum job_event_type)e);
+            if (to >= 0)
+                (void)mu_buf_addf(
+                    out, "    %s -> %s [label=\"%s\"%s];\n", job_state_name((enum job_state)s),
+                    job_state_name((enum job_state)to), job_event_name((enum job_event_type)e),
+                    to == s ? ", style=dotted" : "");
+        }
+    }
+    (void)mu_buf_adds(out, "}\n");
+}

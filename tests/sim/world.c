@@ -1,0 +1,1153 @@
+/* The simulated cluster; see world.h.
+ *
+ * Words: `host` is a place where one agent after another may live; `agent` is one agent process; `link` is one connection of it. */
+#include "tests/sim/world.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "agent/life/life.h"
+#include "rendezvous/job/job.h"
+
+#define MS INT64_C(1000000)
+#define SEC INT64_C(1000000000)
+#define HOSTS_MAX 8
+#define JOBS_MAX 2
+#define NPROC_MAX 3
+#define JOB_LIVES_MAX 8       /* Jobs of one run id, one after another. */
+#define FAULTS_END (25 * SEC) /* After it the world heals and everything must come to an end. */
+#define HORIZON (400 * SEC)
+#define LEASE (3 * SEC)
+#define FENCE (30 * SEC)
+#define USER_TIMEOUT (2500 * MS) /* When TCP gives a silent peer up. */
+
+enum event_kind {
+    EV_TO_AGENT,    /* a message arrives at an agent */
+    EV_TO_SERVER,   /* a message arrives at the server */
+    EV_AGENT_TIMER,
+    EV_JOB_TIMER,
+    EV_CONNECT,     /* an attempt comes to its end */
+    EV_AGENT_EOF,   /* the agent notices that its link closed */
+    EV_SERVER_EOF,  /* the server notices; arg: 1 reset, 0 closed by a dead or departed process */
+    EV_WORKER,      /* a worker ends by itself */
+    EV_WORKER_TOLD, /* a worker ends because of a signal */
+    EV_GONE,        /* nothing of the round is left on the host */
+    EV_FAULT,
+    EV_BOOT,        /* a host's next agent starts */
+    EV_SERVER_UP
+};
+
+struct event {
+    int64_t at;
+    uint64_t seq; /* Ties are decided by order of making. */
+    enum event_kind kind;
+    uint32_t host;
+    uint32_t life_no; /* Agent process, link or worker generation it was meant for; a stale one is dropped. */
+    uint32_t arg;
+    struct ctl_msg *msg;
+};
+
+struct worker {
+    bool alive;
+    bool stubborn; /* Ignores SIGTERM. */
+    uint32_t round;
+    uint32_t no; /* Generation, so that stale events are known. */
+};
+
+struct agent {
+    bool alive;
+    bool frozen;
+    int64_t frozen_until;
+    uint32_t life_no;
+    struct life life;
+    uint32_t nproc;
+    struct worker workers[NPROC_MAX];
+    uint32_t running;       /* Living workers. */
+    uint32_t worker_round;  /* Of the workers that ran last. */
+    uint32_t gone_no;
+    bool gone_pending;
+    int64_t timer_at;
+    uint32_t timer_no;
+    /* the link */
+    bool linked; /* As the agent sees it. */
+    uint32_t link_no;
+};
+
+/* The server's end of a connection. It may outlive the agent, when its host is cut off. */
+struct end {
+    bool open;
+    uint32_t link_no;
+    uint32_t host;
+    uint32_t slot;     /* JOB_NO_NODE: no hello yet. */
+    uint32_t job_life; /* Which job object the slot belongs to. */
+};
+
+/* Order within a connection. */
+struct order {
+    int64_t to_agent;
+    int64_t to_server;
+};
+#define ENDS_MAX 64
+#define LINKS_MAX 4096
+
+struct host {
+    uint32_t no;
+    uint32_t job; /* Which job its agents are for. */
+    bool cut;     /* Partitioned from the server. */
+    int64_t cut_until;
+    bool unsafe;  /* Its agent was frozen within a fence time: a frozen process cannot fence itself. */
+    int64_t unsafe_until;
+    bool boots_again;
+    struct agent a;
+};
+
+struct sim_job {
+    bool exists;
+    uint32_t life; /* Which object. */
+    struct job job;
+    int64_t timer_at;
+    uint32_t timer_no;
+    uint32_t last_round;
+    struct mu_cause stop_cause;
+    bool stop_cause_set;
+};
+
+struct world {
+    const struct world_options *o;
+    struct world_result *r;
+    uint64_t random;
+    int64_t now;
+    uint64_t seq;
+    struct event *heap;
+    size_t heap_n;
+    size_t heap_cap;
+    jmp_buf broken;
+
+    uint32_t host_count;
+    struct host hosts[HOSTS_MAX];
+    uint32_t job_count;
+    struct sim_job jobs[JOBS_MAX];
+    bool server_up;
+    uint32_t server_no;
+    int64_t not_before;
+    struct end ends[ENDS_MAX];
+    struct order order[LINKS_MAX];
+    uint32_t links;
+    uint32_t agent_lives;
+    uint32_t worker_no;
+    uint32_t nodes_min[JOBS_MAX];
+    uint32_t nodes_max[JOBS_MAX];
+    uint32_t max_restarts[JOBS_MAX];
+    bool on_join[JOBS_MAX];
+    int64_t quick; /* Base delay of the network in this world. */
+    uint32_t fault_rate;
+    int64_t last_server_up;
+    uint32_t ended[2];
+};
+
+/* ------------------------------------------------------------------ chance, story, failure */
+
+static uint64_t rnd(struct world *w)
+{
+    w->random ^= w->random >> 12;
+    w->random ^= w->random << 25;
+    w->random ^= w->random >> 27;
+    return w->random * UINT64_C(2685821657736338717);
+}
+
+static uint32_t below(struct world *w, uint32_t n)
+{
+    return (uint32_t)((rnd(w) >> 33) % n);
+}
+
+static bool chance(struct world *w, uint32_t percent)
+{
+    return below(w, 100) < percent;
+}
+
+static int64_t between(struct world *w, int64_t a, int64_t b)
+{
+    return a + (int64_t)(rnd(w) >> 1) % (b - a + 1);
+}
+
+static void tell(struct world *w, const char *fmt, ...) MU_PRINTF(2, 3);
+static void tell(struct world *w, const char *fmt, ...)
+{
+    char line[512];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    size_t len = n < 0 ? 0 : (size_t)n < sizeof line ? (size_t)n : sizeof line - 1;
+    uint64_t h = w->r->hash ^ (uint64_t)w->now;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (unsigned char)line[i]) * UINT64_C(1099511628211);
+    w->r->hash = h;
+    if (w->o->trace != NULL)
+        fprintf(w->o->trace, "%11.6f %s\n", (double)w->now / (double)SEC, line);
+}
+
+static void broken(struct world *w, const char *fmt, ...) MU_PRINTF(2, 3);
+static void broken(struct world *w, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    (void)snprintf(w->r->what, sizeof w->r->what, "at %.6f s: %s", (double)w->now / (double)SEC, text);
+    w->r->ok = false;
+    longjmp(w->broken, 1);
+}
+
+/* ------------------------------------------------------------------ the heap of events */
+
+static bool earlier(const struct event *a, const struct event *b)
+{
+    return a->at != b->at ? a->at < b->at : a->seq < b->seq;
+}
+
+static void push(struct world *w, struct event e)
+{
+    if (w->heap_n == w->heap_cap) {
+        w->heap_cap = w->heap_cap == 0 ? 256 : w->heap_cap * 2;
+        w->heap = realloc(w->heap, w->heap_cap * sizeof *w->heap);
+        MU_ASSERT(w->heap != NULL);
+    }
+    e.seq = w->seq++;
+    size_t i = w->heap_n++;
+    while (i > 0 && earlier(&e, &w->heap[(i - 1) / 2])) {
+        w->heap[i] = w->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    w->heap[i] = e;
+}
+
+static struct event pop(struct world *w)
+{
+    struct event top = w->heap[0];
+    struct event e = w->heap[--w->heap_n];
+    size_t i = 0;
+    for (;;) {
+        size_t c = 2 * i + 1;
+        if (c >= w->heap_n)
+            break;
+        if (c + 1 < w->heap_n && earlier(&w->heap[c + 1], &w->heap[c]))
+            c++;
+        if (!earlier(&w->heap[c], &e))
+            break;
+        w->heap[i] = w->heap[c];
+        i = c;
+    }
+    w->heap[i] = e;
+    return top;
+}
+
+/* ------------------------------------------------------------------ the network */
+
+static int64_t delay(struct world *w)
+{
+    int64_t d = between(w, w->quick / 2, w->quick * 2);
+    return w->now < FAULTS_END && chance(w, 3) ? d * 40 : d;
+}
+
+/* When something sent now arrives: in order within a link, held while the host is cut off. */
+static int64_t arrival(struct world *w, const struct host *h, int64_t *last)
+{
+    int64_t at = w->now + delay(w);
+    if (h->cut && at < h->cut_until)
+        at = h->cut_until + delay(w);
+    if (at <= *last)
+        at = *last + 1;
+    *last = at;
+    return at;
+}
+
+static struct end *end_of(struct world *w, uint32_t link_no)
+{
+    for (uint32_t i = 0; i < ENDS_MAX; i++)
+        if (w->ends[i].open && w->ends[i].link_no == link_no)
+            return &w->ends[i];
+    return NULL;
+}
+
+static void open_end(struct world *w, uint32_t link_no, uint32_t host)
+{
+    for (uint32_t i = 0; i < ENDS_MAX; i++) {
+        if (!w->ends[i].open) {
+            w->ends[i] = (struct end){.open = true, .link_no = link_no, .host = host, .slot = JOB_NO_NODE};
+            return;
+        }
+    }
+    MU_ASSERT(!"more ends than the world has");
+}
+
+static void send_message(struct world *w, uint32_t host, uint32_t link_no, bool to_agent, const struct ctl_msg *m)
+{
+    struct order *o = &w->order[link_no];
+    struct ctl_msg *copy = malloc(sizeof *copy);
+    MU_ASSERT(copy != NULL);
+    *copy = *m;
+    /* Lists are borrowed from the sender: the story does not need them. */
+    if (m->type == CTL_STARTED)
+        copy->u.started.pids = (struct ctl_ints){0};
+    if (m->type == CTL_STOPPED)
+        copy->u.stopped.exits = (struct ctl_ints){0};
+    push(w,
+         (struct event){.at = arrival(w, &w->hosts[host], to_agent ? &o->to_agent : &o->to_server),
+                        .kind = to_agent ? EV_TO_AGENT : EV_TO_SERVER,
+                        .host = host,
+                        .life_no = link_no,
+                        .msg = copy});
+}
+
+/* The server closes a connection, or its host does: the agent reads the end after what was sent. */
+static void close_to_agent(struct world *w, uint32_t host, uint32_t link_no)
+{
+    push(w,
+         (struct event){.at = arrival(w, &w->hosts[host], &w->order[link_no].to_agent),
+                        .kind = EV_AGENT_EOF,
+                        .host = host,
+                        .life_no = link_no});
+}
+
+/* The agent's side is over. dead: its process ended, so the server reads an orderly end; else a reset. */
+static void close_to_server(struct world *w, struct host *h, bool dead)
+{
+    push(w,
+         (struct event){.at = arrival(w, h, &w->order[h->a.link_no].to_server),
+                        .kind = EV_SERVER_EOF,
+                        .host = h->no,
+                        .life_no = h->a.link_no,
+                        .arg = dead ? 0 : 1});
+}
+
+/* ------------------------------------------------------------------ invariants */
+
+/* Workers of two rounds of one job at the same time, anywhere: only a frozen agent, or a server that was restarted meanwhile, excuses it. */
+static void check_start(struct world *w, const struct host *h, uint32_t round)
+{
+    for (uint32_t i = 0; i < w->host_count; i++) {
+        const struct host *o = &w->hosts[i];
+        if (o->job != h->job)
+            continue;
+        for (uint32_t k = 0; k < o->a.nproc; k++) {
+            const struct worker *x = &o->a.workers[k];
+            if (!x->alive || x->round == round)
+                continue;
+            if (o == h)
+                broken(w, "round %u starts on host %u while a worker of round %u runs there", round, h->no, x->round);
+            bool excused = (o->unsafe && w->now < o->unsafe_until) || w->last_server_up + 2 * FENCE > w->now;
+            if (!excused)
+                broken(w, "round %u starts on host %u while round %u runs on host %u", round, h->no, x->round, o->no);
+        }
+    }
+}
+
+static void check_round(struct world *w, const struct job *j)
+{
+    bool seen[HOSTS_MAX * NPROC_MAX] = {false};
+    uint32_t world = 0;
+    if (j->round_nodes < j->nodes_min || j->round_nodes > j->nodes_max)
+        broken(w, "round %u has %u nodes, %u to %u are allowed", j->round, j->round_nodes, j->nodes_min, j->nodes_max);
+    for (uint32_t r = 0; r < j->round_nodes; r++) {
+        const struct job_node *n = &j->nodes[j->members[r]];
+        if (n->node_rank != (int32_t)r)
+            broken(w, "member %u of round %u holds node rank %d", r, j->round, n->node_rank);
+        for (int64_t k = 0; k < n->hello.nproc; k++) {
+            uint32_t rank = (uint32_t)n->rank_base + (uint32_t)k;
+            if (rank >= MU_COUNT(seen) || seen[rank])
+                broken(w, "rank %u of round %u is held twice", rank, j->round);
+            seen[rank] = true;
+            world++;
+        }
+    }
+    for (uint32_t k = 0; k < world; k++)
+        if (!seen[k])
+            broken(w, "rank %u of round %u is held by nobody", k, j->round);
+    if (world != j->world)
+        broken(w, "world of round %u is %u, not %u", j->round, j->world, world);
+}
+
+/* Members that stay keep their rank, unless the round shrank below it. */
+static void check_kept_ranks(struct world *w, const struct job *j, const int32_t *before, uint32_t cap)
+{
+    for (uint32_t i = 0; i < cap && i < j->node_cap; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (before[i] < 0 || !n->used || !n->in_round || n->hello.node_rank >= 0)
+            continue;
+        bool claimed = false;
+        for (uint32_t r = 0; r < j->round_nodes; r++)
+            claimed = claimed || j->nodes[j->members[r]].hello.node_rank == before[i];
+        if ((uint32_t)before[i] < j->round_nodes && !claimed && n->node_rank != before[i])
+            broken(w, "slot %u had node rank %d and has %d in round %u", i, before[i], n->node_rank, j->round);
+    }
+}
+
+static void check_job(struct world *w, struct sim_job *s)
+{
+    const struct job *j = &s->job;
+    if (j->restarts > j->max_restarts)
+        broken(w, "%u restarts of %u", j->restarts, j->max_restarts);
+    if (j->rejected_count != 0)
+        broken(w, "the job's table has no row for an event in state %s", job_state_name(j->state));
+    if (j->state == JOB_STOPPING) {
+        if (s->stop_cause_set && memcmp(&s->stop_cause, &j->cause, sizeof j->cause) != 0)
+            broken(w, "the first cause of round %u was overwritten", j->round);
+        s->stop_cause = j->cause;
+        s->stop_cause_set = true;
+    } else {
+        s->stop_cause_set = false;
+    }
+    if (j->state == JOB_FAILED && (!j->has_cause || j->cause.kind == MU_CAUSE_NONE))
+        broken(w, "the job failed and names no cause");
+    uint32_t waiting = 0;
+    uint32_t here = 0;
+    for (uint32_t i = 0; i < j->node_cap; i++) {
+        const struct job_node *n = &j->nodes[i];
+        waiting += n->used && n->connected && !n->late && n->state == JOB_NODE_WAITING;
+        here += n->used && n->state != JOB_NODE_LOST;
+    }
+    if (waiting != j->waiting || here != j->node_count)
+        broken(w, "counts differ: waiting %u/%u here %u/%u", j->waiting, waiting, j->node_count, here);
+}
+
+/* ------------------------------------------------------------------ the server's shell */
+
+static void set_job_timer(struct world *w, uint32_t no)
+{
+    struct sim_job *s = &w->jobs[no];
+    if (s->job.deadline_ns == s->timer_at)
+        return;
+    s->timer_at = s->job.deadline_ns;
+    s->timer_no++;
+    if (s->timer_at == INT64_MAX)
+        return;
+    int64_t at = s->timer_at > w->now ? s->timer_at : w->now;
+    push(w, (struct event){.at = at, .kind = EV_JOB_TIMER, .host = no, .life_no = s->timer_no, .arg = w->server_no});
+}
+
+static struct end *end_of_slot(struct world *w, uint32_t job, uint32_t slot)
+{
+    for (uint32_t i = 0; i < ENDS_MAX; i++) {
+        struct end *e = &w->ends[i];
+        if (e->open && w->hosts[e->host].job == job && e->slot == slot && e->job_life == w->jobs[job].life)
+            return e;
+    }
+    return NULL;
+}
+
+static void start_job(struct world *w, uint32_t no)
+{
+    struct sim_job *s = &w->jobs[no];
+    char id[16];
+    (void)snprintf(id, sizeof id, "job%u", no);
+    if (s->exists)
+        job_fini(&s->job);
+    struct job_config c = {.run_id = id,
+                           .lease_ns = LEASE,
+                           .beat_ns = SEC,
+                           .fence_ns = FENCE,
+                           .not_before_ns = w->not_before,
+                           .version = "sim"};
+    MU_ASSERT(job_init(&s->job, mu_mem_default(), &c, NULL) == 0);
+    s->exists = true;
+    s->last_round = 0;
+    s->life++;
+    s->timer_at = INT64_MAX;
+    s->timer_no++;
+    s->stop_cause_set = false;
+}
+
+static void act_for_job(struct world *w, uint32_t no, const struct job_out *out)
+{
+    struct sim_job *s = &w->jobs[no];
+    struct ctl_msg m;
+    for (uint32_t i = 0; i < out->count; i++) {
+        const struct job_action *a = &out->actions[i];
+        struct end *e = end_of_slot(w, no, a->node);
+        switch (a->type) {
+        case JOB_ACT_SEND:
+            if (e == NULL)
+                broken(w, "the job sends %s to slot %u, which has no connection", ctl_type_name(a->msg), a->node);
+            job_message(&s->job, a->node, a->msg, &m);
+            send_message(w, e->host, e->link_no, true, &m);
+            break;
+        case JOB_ACT_CLOSE:
+        case JOB_ACT_FORGET:
+            if (e == NULL)
+                break;
+            close_to_agent(w, e->host, e->link_no);
+            e->open = false;
+            break;
+        }
+    }
+}
+
+static int step_job(struct world *w, uint32_t no, struct job_event *ev, struct job_out *out, struct mu_err *err)
+{
+    struct sim_job *s = &w->jobs[no];
+    int32_t before[64];
+    uint32_t cap = s->job.node_cap < MU_COUNT(before) ? s->job.node_cap : MU_COUNT(before);
+    uint32_t round = s->job.round;
+    ev->unix_ms = w->now / MS;
+    /* Ranks that may be kept: of nodes that wait with one, or are in the old round. */
+    for (uint32_t i = 0; i < cap; i++)
+        before[i] = s->job.nodes[i].used && s->job.nodes[i].state != JOB_NODE_LOST ? s->job.nodes[i].node_rank : -1;
+    int r = job_step(&s->job, w->now, ev, out, err);
+    for (uint32_t i = 0; r == 0 && i < out->move_count; i++)
+        if (out->moves[i].from != out->moves[i].to)
+            tell(w,
+                 "job%u round=%u ev=%s %s->%s",
+                 no,
+                 s->job.round,
+                 job_event_name(out->moves[i].event),
+                 job_state_name(out->moves[i].from),
+                 job_state_name(out->moves[i].to));
+    if (r == 0 && out->to == JOB_RUNNING && s->job.round != round && ev->type != JOB_EV_HELLO)
+        check_kept_ranks(w, &s->job, before, cap);
+    if (r == 0 && out->to == JOB_RUNNING && (s->job.round != round || out->from == JOB_RECOVERING)) {
+        if (s->job.round != round && s->job.round <= s->last_round && s->last_round != 0 && w->last_server_up == 0)
+            broken(w, "round number %u after %u", s->job.round, s->last_round);
+        s->last_round = s->job.round;
+        w->r->rounds++;
+        check_round(w, &s->job);
+    }
+    if (r == 0 && job_is_ended(&s->job) && out->from != out->to)
+        w->ended[s->job.state == JOB_FAILED]++;
+    check_job(w, s);
+    return r;
+}
+
+static void finish_step(struct world *w, uint32_t no, const struct job_out *out)
+{
+    act_for_job(w, no, out);
+    set_job_timer(w, no);
+}
+
+static void refuse(struct world *w, struct end *e, int code, const char *text)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_REFUSED);
+    (void)mu_strcopy(m.u.refused.text, sizeof m.u.refused.text, text);
+    m.u.refused.retry = code == -EAGAIN;
+    tell(w, "server refuses host %u: %s", e->host, text);
+    send_message(w, e->host, e->link_no, true, &m);
+    close_to_agent(w, e->host, e->link_no);
+    e->open = false;
+}
+
+static void server_hello(struct world *w, struct end *e, const struct ctl_msg *m)
+{
+    uint32_t no = w->hosts[e->host].job;
+    struct job_event ev = {.type = JOB_EV_HELLO, .node = JOB_NO_NODE, .msg = m, .seen_addr = "10.0.0.1"};
+    struct job_out out;
+    struct mu_err err = {0};
+    if (!w->jobs[no].exists)
+        start_job(w, no);
+    int r = step_job(w, no, &ev, &out, &err);
+    if (r == -ENOENT) {
+        start_job(w, no);
+        r = step_job(w, no, &ev, &out, &err);
+    }
+    if (r == -EACCES || r == -EAGAIN) {
+        refuse(w, e, r, err.msg);
+        return;
+    }
+    if (r != 0)
+        broken(w, "HELLO gave %d", r);
+    MU_ASSERT(out.node != JOB_NO_NODE);
+    struct end *old = end_of_slot(w, no, out.node);
+    if (old != NULL)
+        old->open = false; /* The agent has come back before the old connection's end was noticed. */
+    e->slot = out.node;
+    e->job_life = w->jobs[no].life;
+    finish_step(w, no, &out);
+}
+
+static void server_message(struct world *w, struct end *e, const struct ctl_msg *m)
+{
+    static const int events[CTL_TYPE_COUNT] = {[CTL_STARTED] = JOB_EV_STARTED + 1,
+                                               [CTL_EXITED] = JOB_EV_EXITED + 1,
+                                               [CTL_FAILED] = JOB_EV_WORKER_FAILED + 1,
+                                               [CTL_FINISHED] = JOB_EV_FINISHED + 1,
+                                               [CTL_STOPPED] = JOB_EV_STOPPED + 1,
+                                               [CTL_BEAT] = JOB_EV_BEAT + 1,
+                                               [CTL_BYE] = JOB_EV_BYE + 1};
+    uint32_t no = w->hosts[e->host].job;
+    if (m->type == CTL_HELLO) {
+        server_hello(w, e, m);
+        return;
+    }
+    MU_ASSERT(events[m->type] != 0 && e->slot != JOB_NO_NODE);
+    if (e->job_life != w->jobs[no].life)
+        broken(w, "host %u still talks to a job that is over", e->host);
+    struct job_event ev = {.type = (enum job_event_type)(events[m->type] - 1), .node = e->slot, .msg = m};
+    struct job_out out;
+    if (m->type == CTL_BYE)
+        e->open = false; /* It has said goodbye: its end of file is no news, and nothing more is sent. */
+    int r = step_job(w, no, &ev, &out, NULL);
+    if (r != 0)
+        broken(w, "%s gave %d", ctl_type_name(m->type), r);
+    finish_step(w, no, &out);
+}
+
+static void server_eof(struct world *w, struct end *e, bool reset)
+{
+    e->open = false;
+    if (e->slot == JOB_NO_NODE)
+        return;
+    uint32_t no = w->hosts[e->host].job;
+    if (e->job_life != w->jobs[no].life)
+        broken(w, "host %u is still connected to a job that is over", e->host);
+    struct job_event ev = {.type = reset ? JOB_EV_NODE_AWAY : JOB_EV_NODE_DEAD, .node = e->slot};
+    struct job_out out;
+    tell(w, "server loses host %u (%s)", e->host, reset ? "reset" : "end of file");
+    int r = step_job(w, no, &ev, &out, NULL);
+    if (r != 0)
+        broken(w, "losing host %u gave %d", e->host, r);
+    finish_step(w, no, &out);
+}
+
+/* ------------------------------------------------------------------ an agent's shell */
+
+static void step_life(struct world *w, struct host *h, struct life_event *ev);
+
+static void set_agent_timer(struct world *w, struct host *h)
+{
+    struct agent *a = &h->a;
+    if (a->life.deadline_ns == a->timer_at)
+        return;
+    a->timer_at = a->life.deadline_ns;
+    a->timer_no++;
+    if (a->timer_at == INT64_MAX)
+        return;
+    int64_t at = a->timer_at > w->now ? a->timer_at : w->now;
+    push(w, (struct event){.at = at, .kind = EV_AGENT_TIMER, .host = h->no, .life_no = a->timer_no});
+}
+
+static void maybe_gone(struct world *w, struct host *h)
+{
+    struct agent *a = &h->a;
+    if (a->running > 0 || a->gone_pending)
+        return;
+    a->gone_pending = true;
+    a->gone_no = ++w->worker_no;
+    push(w, (struct event){.at = w->now + between(w, MS / 100, 3 * MS), .kind = EV_GONE, .host = h->no, .life_no = a->gone_no});
+}
+
+static void spawn(struct world *w, struct host *h)
+{
+    struct agent *a = &h->a;
+    uint32_t round = (uint32_t)a->life.start.round;
+    check_start(w, h, round);
+    a->worker_round = round;
+    a->gone_pending = false;
+    uint32_t fails_at = chance(w, 2) ? below(w, a->nproc) : UINT32_MAX;
+    int32_t pids[NPROC_MAX];
+    for (uint32_t i = 0; i < a->nproc && i != fails_at; i++) {
+        struct worker *x = &a->workers[i];
+        *x = (struct worker){.alive = true, .stubborn = chance(w, 15), .round = round, .no = ++w->worker_no};
+        a->running++;
+        int64_t lasts = chance(w, 10) ? between(w, 0, 2 * MS) : between(w, SEC, 12 * SEC);
+        uint32_t status = w->now < FAULTS_END && chance(w, 12) ? 1 + below(w, 60) : 0;
+        push(w, (struct event){.at = w->now + lasts, .kind = EV_WORKER, .host = h->no, .life_no = x->no, .arg = i | status << 8});
+        pids[i] = (int32_t)x->no;
+    }
+    struct life_event ev = {.type = LIFE_EV_SPAWNED, .pids = pids, .local_rank = fails_at, .text = "no such file"};
+    if (fails_at != UINT32_MAX) {
+        ev.type = LIFE_EV_SPAWN_FAILED;
+        for (uint32_t i = 0; i < fails_at; i++)
+            push(w, (struct event){.at = w->now + between(w, 0, 2 * MS), .kind = EV_WORKER_TOLD, .host = h->no, .life_no = a->workers[i].no, .arg = i | 9U << 8});
+        maybe_gone(w, h);
+    }
+    step_life(w, h, &ev);
+}
+
+static void signal_workers(struct world *w, struct host *h, bool kill)
+{
+    struct agent *a = &h->a;
+    for (uint32_t i = 0; i < a->nproc; i++) {
+        const struct worker *x = &a->workers[i];
+        if (!x->alive || (!kill && x->stubborn))
+            continue;
+        int64_t at = w->now + between(w, MS / 100, kill ? 5 * MS : 300 * MS);
+        push(w, (struct event){.at = at, .kind = EV_WORKER_TOLD, .host = h->no, .life_no = x->no, .arg = i | (kill ? 9U : 15U) << 8});
+    }
+}
+
+/* The agent's process is gone, and with it, thanks to its warden and the kernel, all its workers. */
+static void end_agent(struct world *w, struct host *h, const char *how)
+{
+    struct agent *a = &h->a;
+    tell(w, "host %u: agent %u %s", h->no, a->life_no, how);
+    if (a->linked)
+        close_to_server(w, h, true);
+    for (uint32_t i = 0; i < a->nproc; i++)
+        a->workers[i].alive = false;
+    a->running = 0;
+    a->alive = false;
+    a->linked = false;
+    a->timer_no++;
+    life_fini(&a->life);
+    h->unsafe = false;
+}
+
+static void connect_agent(struct world *w, struct host *h)
+{
+    int64_t took = delay(w);
+    if (h->cut && w->now + took < h->cut_until)
+        took = 3 * SEC; /* Nobody answers: the attempt has a limit. */
+    push(w, (struct event){.at = w->now + took, .kind = EV_CONNECT, .host = h->no, .life_no = h->a.life_no});
+}
+
+static void step_life(struct world *w, struct host *h, struct life_event *ev)
+{
+    struct agent *a = &h->a;
+    struct life_out out;
+    struct life_action actions[32];
+    struct ctl_msg m;
+    ev->unix_ms = w->now / MS;
+    int r = life_step(&a->life, w->now, ev, &out);
+    if (r != 0)
+        broken(w, "host %u: the agent's table has no row for %s in %s", h->no, life_event_name(ev->type), life_state_name(a->life.state));
+    for (uint32_t i = 0; i < out.move_count; i++)
+        if (out.moves[i].from != out.moves[i].to)
+            tell(w,
+                 "host %u: round=%" PRId64 " ev=%s %s->%s",
+                 h->no,
+                 a->life.start.round,
+                 life_event_name(out.moves[i].event),
+                 life_state_name(out.moves[i].from),
+                 life_state_name(out.moves[i].to));
+    uint32_t count = out.count;
+    MU_ASSERT(count <= MU_COUNT(actions));
+    memcpy(actions, out.actions, count * sizeof actions[0]); /* SPAWN steps again. */
+    for (uint32_t i = 0; i < count && a->alive; i++) {
+        switch (actions[i].type) {
+        case LIFE_ACT_CONNECT:
+            connect_agent(w, h);
+            break;
+        case LIFE_ACT_SEND:
+            MU_ASSERT(a->linked);
+            life_message(&a->life, &actions[i], &m);
+            if (m.type == CTL_STOPPED && a->running > 0 && m.u.stopped.round == a->worker_round)
+                broken(w, "host %u says stopped while %u workers run", h->no, a->running);
+            if (m.type != CTL_BEAT)
+                tell(w, "host %u says %s", h->no, ctl_type_name(m.type));
+            send_message(w, h->no, a->link_no, false, &m);
+            break;
+        case LIFE_ACT_SPAWN:
+            spawn(w, h);
+            break;
+        case LIFE_ACT_SIGNAL:
+            signal_workers(w, h, false);
+            break;
+        case LIFE_ACT_KILL:
+            signal_workers(w, h, true);
+            maybe_gone(w, h);
+            break;
+        case LIFE_ACT_SAY:
+            tell(w, "host %u: %s", h->no, a->life.words);
+            break;
+        case LIFE_ACT_EXIT:
+            if (a->running > 0)
+                broken(w, "host %u: the agent exits while %u workers run", h->no, a->running);
+            end_agent(w, h, a->life.exit_status == 0 ? "exits with 0" : "exits with 1");
+            break;
+        }
+    }
+    if (a->alive)
+        set_agent_timer(w, h);
+}
+
+static void boot(struct world *w, struct host *h)
+{
+    struct agent *a = &h->a;
+    if (a->alive)
+        return;
+    *a = (struct agent){.alive = true, .life_no = ++w->agent_lives, .timer_at = INT64_MAX};
+    a->nproc = 1 + h->no % NPROC_MAX;
+    struct ctl_msg hello;
+    ctl_init(&hello, CTL_HELLO);
+    struct life_config c = {.hello = hello.u.hello,
+                            .grace_ns = between(w, 100 * MS, 5 * SEC),
+                            .join_timeout_ns = 40 * SEC,
+                            .server_timeout_ns = 40 * SEC,
+                            .seed = rnd(w)};
+    struct ctl_hello *me = &c.hello;
+    (void)snprintf(me->version, sizeof me->version, "sim");
+    (void)snprintf(me->run_id, sizeof me->run_id, "job%u", h->job);
+    (void)snprintf(me->node, sizeof me->node, "agent-%u", a->life_no);
+    (void)snprintf(me->host, sizeof me->host, "n%u", h->no);
+    me->pid = a->life_no;
+    me->nproc = a->nproc;
+    me->nodes_min = w->nodes_min[h->job];
+    me->nodes_max = w->nodes_max[h->job];
+    me->max_restarts = w->max_restarts[h->job];
+    me->on_join_restart = w->on_join[h->job];
+    me->join_timeout_ms = 60000;
+    me->last_call_ms = 2000;
+    me->store_port = 1000;
+    MU_ASSERT(life_init(&a->life, mu_mem_default(), w->now, &c) == 0);
+    tell(w, "host %u: agent %u starts", h->no, a->life_no);
+    set_agent_timer(w, h);
+}
+
+/* ------------------------------------------------------------------ faults */
+
+static void server_down(struct world *w)
+{
+    tell(w, "server dies");
+    w->server_up = false;
+    for (uint32_t i = 0; i < w->host_count; i++) {
+        const struct agent *a = &w->hosts[i].a;
+        if (a->linked && end_of(w, a->link_no) != NULL)
+            close_to_agent(w, i, a->link_no);
+    }
+    for (uint32_t i = 0; i < ENDS_MAX; i++)
+        w->ends[i].open = false;
+    for (uint32_t j = 0; j < w->job_count; j++) {
+        if (w->jobs[j].exists)
+            job_fini(&w->jobs[j].job);
+        w->jobs[j].exists = false;
+        w->jobs[j].timer_no++;
+    }
+    push(w, (struct event){.at = w->now + between(w, 50 * MS, 8 * SEC), .kind = EV_SERVER_UP});
+}
+
+static void fault(struct world *w)
+{
+    struct host *h = &w->hosts[below(w, w->host_count)];
+    struct agent *a = &h->a;
+    uint32_t kind = below(w, 100);
+    if (w->now < FAULTS_END)
+        push(w, (struct event){.at = w->now + between(w, 100 * MS, 4 * SEC), .kind = EV_FAULT});
+    if (!chance(w, w->fault_rate))
+        return;
+    if (kind < 20) {
+        if (!a->alive)
+            return;
+        end_agent(w, h, "is killed");
+        if (h->boots_again || chance(w, 70))
+            push(w, (struct event){.at = w->now + between(w, 10 * MS, 6 * SEC), .kind = EV_BOOT, .host = h->no});
+    } else if (kind < 40) {
+        if (a->linked && a->alive) {
+            tell(w, "host %u: link is reset", h->no);
+            close_to_server(w, h, false);
+            close_to_agent(w, h->no, a->link_no);
+        }
+    } else if (kind < 60) {
+        if (h->cut)
+            return;
+        h->cut = true;
+        h->cut_until = w->now + between(w, 100 * MS, 9 * SEC);
+        tell(w, "host %u is cut off until %.3f", h->no, (double)h->cut_until / (double)SEC);
+        if (a->alive && a->linked && h->cut_until - w->now > USER_TIMEOUT) {
+            /* Each side's TCP gives up by itself; held messages are lost with the link. */
+            push(w, (struct event){.at = w->now + between(w, USER_TIMEOUT, 4 * SEC), .kind = EV_AGENT_EOF, .host = h->no, .life_no = a->link_no});
+            if (end_of(w, a->link_no) != NULL)
+                push(w, (struct event){.at = w->now + between(w, USER_TIMEOUT, 4 * SEC), .kind = EV_SERVER_EOF, .host = h->no, .life_no = a->link_no, .arg = 1});
+        }
+    } else if (kind < 72) {
+        if (!a->alive || a->frozen)
+            return;
+        a->frozen = true;
+        a->frozen_until = w->now + between(w, 50 * MS, 7 * SEC);
+        h->unsafe = true;
+        h->unsafe_until = a->frozen_until + FENCE;
+        tell(w, "host %u: agent frozen until %.3f", h->no, (double)a->frozen_until / (double)SEC);
+    } else if (kind < 82) {
+        if (a->alive && !a->frozen) {
+            struct life_event ev = {.type = LIFE_EV_SIGNAL, .signo = 15};
+            tell(w, "host %u: SIGTERM to the agent", h->no);
+            step_life(w, h, &ev);
+        }
+    } else if (kind < 92) {
+        if (w->server_up)
+            server_down(w);
+    } else if (!a->alive) {
+        push(w, (struct event){.at = w->now + between(w, 0, SEC), .kind = EV_BOOT, .host = h->no});
+    }
+}
+
+/* ------------------------------------------------------------------ one event */
+
+static void worker_ends(struct world *w, struct host *h, const struct event *e)
+{
+    struct agent *a = &h->a;
+    uint32_t lrank = e->arg & 0xff;
+    int32_t code = (int32_t)(e->arg >> 8);
+    struct worker *x = &a->workers[lrank];
+    if (!a->alive || !x->alive || x->no != e->life_no)
+        return;
+    x->alive = false;
+    a->running--;
+    struct life_event ev = {.type = LIFE_EV_WORKER_EXIT, .local_rank = lrank, .status = e->kind == EV_WORKER ? code : -code};
+    tell(w, "host %u: worker %u of round %u ends with %d", h->no, lrank, x->round, ev.status);
+    maybe_gone(w, h);
+    step_life(w, h, &ev);
+}
+
+static void connected(struct world *w, struct host *h)
+{
+    struct agent *a = &h->a;
+    struct life_event ev = {.type = LIFE_EV_LINK_FAILED, .text = "time-out"};
+    if (h->cut && w->now < h->cut_until) {
+        ev.refused = false;
+    } else if (!w->server_up) {
+        ev.refused = true;
+        ev.text = "connection refused";
+    } else {
+        ev.type = LIFE_EV_LINK_UP;
+        a->linked = true;
+        a->link_no = ++w->links;
+        MU_ASSERT(w->links < LINKS_MAX);
+        open_end(w, a->link_no, h->no);
+        w->order[a->link_no] = (struct order){w->now, w->now};
+    }
+    step_life(w, h, &ev);
+}
+
+static void run_agent_event(struct world *w, struct event *e)
+{
+    struct host *h = &w->hosts[e->host];
+    struct agent *a = &h->a;
+    if (a->alive && a->frozen && w->now < a->frozen_until) {
+        struct event later = *e; /* A frozen process looks at it when it wakes; order is kept by the heap's ties. */
+        later.at = a->frozen_until;
+        if (e->kind != EV_WORKER && e->kind != EV_WORKER_TOLD) {
+            push(w, later);
+            e->msg = NULL;
+            return;
+        }
+        later.at = a->frozen_until;
+        push(w, later);
+        return;
+    }
+    a->frozen = false;
+    struct life_event ev = {.type = LIFE_EV_DEADLINE};
+    switch (e->kind) {
+    case EV_TO_AGENT: {
+        static const int events[CTL_TYPE_COUNT] = {[CTL_WELCOME] = LIFE_EV_WELCOME + 1,
+                                                   [CTL_REFUSED] = LIFE_EV_REFUSED + 1,
+                                                   [CTL_WAITING] = LIFE_EV_WAITING + 1,
+                                                   [CTL_START] = LIFE_EV_START + 1,
+                                                   [CTL_STOP] = LIFE_EV_STOP + 1,
+                                                   [CTL_BEAT] = LIFE_EV_BEAT + 1,
+                                                   [CTL_END] = LIFE_EV_END + 1};
+        if (!a->alive || !a->linked || a->link_no != e->life_no)
+            return;
+        MU_ASSERT(events[e->msg->type] != 0);
+        ev.type = (enum life_event_type)(events[e->msg->type] - 1);
+        ev.msg = e->msg;
+        step_life(w, h, &ev);
+        break;
+    }
+    case EV_AGENT_EOF:
+        if (!a->alive || !a->linked || a->link_no != e->life_no)
+            return;
+        a->linked = false;
+        ev.type = LIFE_EV_LINK_LOST;
+        step_life(w, h, &ev);
+        break;
+    case EV_AGENT_TIMER:
+        if (a->alive && a->timer_no == e->life_no) {
+            a->timer_at = INT64_MAX;
+            step_life(w, h, &ev);
+        }
+        break;
+    case EV_CONNECT:
+        if (a->alive && a->life_no == e->life_no)
+            connected(w, h);
+        break;
+    case EV_WORKER:
+    case EV_WORKER_TOLD:
+        worker_ends(w, h, e);
+        break;
+    case EV_GONE:
+        if (a->alive && a->gone_pending && a->gone_no == e->life_no && a->running == 0) {
+            a->gone_no = 0;
+            ev.type = LIFE_EV_ALL_GONE;
+            step_life(w, h, &ev);
+        } else if (a->alive && a->gone_no == e->life_no) {
+            a->gone_pending = false;
+        }
+        break;
+    case EV_BOOT:
+        boot(w, h);
+        break;
+    case EV_TO_SERVER:
+    case EV_JOB_TIMER:
+    case EV_SERVER_EOF:
+    case EV_FAULT:
+    case EV_SERVER_UP:
+        break;
+    }
+}
+
+static void run_event(struct world *w, struct event *e)
+{
+    struct end *end = e->kind == EV_TO_SERVER || e->kind == EV_SERVER_EOF ? end_of(w, e->life_no) : NULL;
+    switch (e->kind) {
+    case EV_TO_SERVER:
+        if (end != NULL)
+            server_message(w, end, e->msg);
+        break;
+    case EV_SERVER_EOF:
+        if (end != NULL)
+            server_eof(w, end, e->arg != 0);
+        break;
+    case EV_JOB_TIMER: {
+        struct sim_job *s = &w->jobs[e->host];
+        if (w->server_up && s->exists && s->timer_no == e->life_no && e->arg == w->server_no) {
+            struct job_event ev = {.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE};
+            struct job_out out;
+            s->timer_at = INT64_MAX;
+            if (step_job(w, e->host, &ev, &out, NULL) != 0)
+                broken(w, "DEADLINE was rejected");
+            finish_step(w, e->host, &out);
+        }
+        break;
+    }
+    case EV_FAULT:
+        fault(w);
+        break;
+    case EV_SERVER_UP:
+        tell(w, "server is up again");
+        w->server_up = true;
+        w->server_no++;
+        w->r->restarts++;
+        w->not_before = w->now + LEASE;
+        w->last_server_up = w->now;
+        break;
+    case EV_TO_AGENT:
+    case EV_AGENT_TIMER:
+    case EV_CONNECT:
+    case EV_AGENT_EOF:
+    case EV_WORKER:
+    case EV_WORKER_TOLD:
+    case EV_GONE:
+    case EV_BOOT:
+        run_agent_event(w, e);
+        break;
+    }
+}
+
+/* ------------------------------------------------------------------ a world */
+
+static void make(struct world *w)
+{
+    w->job_count = chance(w, 25) ? 2 : 1;
+    w->host_count = w->job_count + 1 + below(w, HOSTS_MAX - w->job_count);
+    w->quick = chance(w, 50) ? MS / 10 : chance(w, 50) ? 5 * MS : 60 * MS;
+    w->fault_rate = chance(w, 15) ? 0 : 20 + below(w, 80);
+    w->server_up = true;
+    uint32_t per_job[JOBS_MAX] = {0};
+    for (uint32_t i = 0; i < w->host_count; i++) {
+        w->hosts[i].no = i;
+        w->hosts[i].job = i % w->job_count;
+        w->hosts[i].boots_again = chance(w, 80);
+        per_job[i % w->job_count]++;
+    }
+    for (uint32_t j = 0; j < w->job_count; j++) {
+        w->nodes_max[j] = 1 + below(w, per_job[j]);
+        w->nodes_min[j] = chance(w, 50) ? w->nodes_max[j] : 1 + below(w, w->nodes_max[j]);
+        w->max_restarts[j] = below(w, 4);
+        w->on_join[j] = chance(w, 30);
+        tell(w, "job%u: %u hosts, nodes %u:%u, %u restarts", j, per_job[j], w->nodes_min[j], w->nodes_max[j], w->max_restarts[j]);
+    }
+    for (uint32_t i = 0; i < w->host_count; i++) {
+        int64_t at = chance(w, 70) ? between(w, 0, 50 * MS) : between(w, 0, 10 * SEC);
+        push(w, (struct event){.at = at, .kind = EV_BOOT, .host = i});
+    }
+    push(w, (struct event){.at = between(w, 0, SEC), .kind = EV_FAULT});
+}
+
+static void heal(struct world *w)
+{
+    for (uint32_t i = 0; i < w->host_count; i++) {
+        struct host *h = &w->hosts[i];
+        if (h->cut && w->now >= h->cut_until)
+            h->cut = false;
+    }
+}
+
+/* Everything came to its end, or the job says what it waits for. */
+static void check_end(struct world *w)
+{
+    for (uint32_t i = 0; i < w->host_count; i++)
+        if (w->hosts[i].a.alive)
+            broken(w,
+                   "host %u: the agent is still in %s round %" PRId64,
+                   i,
+                   life_state_name(w->hosts[i].a.life.state),
+                   w->hosts[i].a.life.start.round);
+    for (uint32_t j = 0; j < w->job_count; j++)
+        if (w->jobs[j].exists && !job_is_ended(&w->jobs[j].job) && w->jobs[j].job.has_spec)
+            broken(w, "job%u is still in %s with nobody left", j, job_state_name(w->jobs[j].job.state));
+}
+
+static bool all_quiet(const struct world *w)
+{
+    if (w->now < FAULTS_END)
+        return false;
+    for (uint32_t i = 0; i < w->host_count; i++)
+        if (w->hosts[i].a.alive)
+            return false;
+    for (uint32_t i = 0; i < ENDS_MAX; i++)
+        if (w->ends[i].open)
+            return false;
+    for (uint32_t j = 0; j < w->job_count; j++)
+        if (w->jobs[j].exists && !job_is_ended(&w->jobs[j].job) && w->jobs[j].job.has_spec)
+            return false;
+    return true;
+}
+
+static void drain(struct world *w)
+{
+    for (size_t i = 0; i < w->heap_n; i++)
+        free(w->heap[i].msg);
+    free(w->heap);
+    for (uint32_t i = 0; i < w->host_count; i++)
+        if (w->hosts[i].a.alive)
+            life_fini(&w->hosts[i].a.life);
+    for (uint32_t j = 0; j < w->job_count; j++)
+        if (w->jobs[j].exists)
+            job_fini(&w->jobs[j].job);
+}
+
+void world_run(const struct world_options *o, struct world_result *ret)
+{
+    static struct world w; /* Big; one at a time. */
+    memset(&w, 0, sizeof w);
+    *ret = (struct world_result){.ok = true, .hash = UINT64_C(14695981039346656037)};
+    w.o = o;
+    w.r = ret;
+    w.random = (o->seed + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    struct ctl_msg *volatile in_hand = NULL;
+    if (setjmp(w.broken) == 0) {
+        (void)rnd(&w);
+        make(&w);
+        while (w.heap_n > 0 && w.heap[0].at < HORIZON && !all_quiet(&w)) {
+            struct event e = pop(&w);
+            in_hand = e.msg;
+            w.now = e.at;
+            ret->events++;
+            heal(&w);
+            run_event(&w, &e);
+            free(e.msg);
+            in_hand = NULL;
+        }
+        check_end(&w);
+    }
+    free(in_hand);
+    tell(&w, "%s", ret->ok ? "the end" : ret->what);
+    ret->succeeded = w.ended[0];
+    ret->failed = w.ended[1];
+    drain(&w);
+}
