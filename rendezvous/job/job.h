@@ -80,6 +80,7 @@ enum job_event_type {
     JOB_EVENTS(X) JOB_NEWS(X) JOB_EV_COUNT
 };
 #undef X
+#define JOB_OUTSIDE_EVENT_COUNT ((int)JOB_EV_RESUMES) /* Before it come those that job_step() takes. */
 
 #define JOB_NO_NODE UINT32_MAX
 

@@ -157,9 +157,9 @@ static int grow(struct job *j)
         nodes != NULL ? cap : j->node_cap; /* The old table stays whole when the last one fails. */
     for (uint32_t i = 0; i < have; i++)
         index[i] = JOB_NO_NODE;
-    for (uint32_t i = j->node_cap; i < have; i++) {
-        j->nodes[i] = (struct job_node){.next = j->free_head};
-        j->free_head = i;
+    for (uint32_t i = have; i > j->node_cap; i--) { /* Backwards: low slots go out first. */
+        j->nodes[i - 1] = (struct job_node){.next = j->free_head};
+        j->free_head = i - 1;
     }
     j->node_cap = have;
     for (uint32_t i = 0; i < have; i++) {

@@ -1,5 +1,7 @@
-/* sim [--seed N] [--count N] [--jobs N] [-v]: run seeded worlds; print the first one that breaks, with its story.
- * --seed N alone runs that one world twice and compares the stories' hashes: a seed replays to the byte. */
+/* sim [--seed N] [--count N] [--jobs N] [-v]: run seeded worlds; print the first one that breaks,
+ * with its story.
+ * --seed N alone runs that one world twice and compares the stories' hashes: a seed replays to the
+ * byte. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <signal.h>
@@ -23,9 +25,11 @@ static int one(const struct settings *s)
 {
     struct world_result a;
     struct world_result b;
-    world_run(&(struct world_options){.seed = (uint64_t)s->seed, .trace = s->story ? stdout : NULL}, &a);
+    world_run(&(struct world_options){.seed = (uint64_t)s->seed, .trace = s->story ? stdout : NULL},
+              &a);
     world_run(&(struct world_options){.seed = (uint64_t)s->seed}, &b);
-    printf("seed %" PRId64 ": %s, %" PRIu64 " events, %u rounds, hash %016" PRIx64 "\n", s->seed, a.ok ? "ok" : a.what, a.events, a.rounds, a.hash);
+    printf("seed %" PRId64 ": %s, %" PRIu64 " events, %u rounds, hash %016" PRIx64 "\n", s->seed,
+           a.ok ? "ok" : a.what, a.events, a.rounds, a.hash);
     if (a.hash != b.hash) {
         printf("seed %" PRId64 " does not replay: hash %016" PRIx64 "\n", s->seed, b.hash);
         return 1;
@@ -57,7 +61,8 @@ static int many(const struct settings *s, int64_t first, int64_t step)
         seed_now = seed;
         world_run(&(struct world_options){.seed = seed}, &r);
         if (!r.ok) {
-            printf("seed %" PRIu64 ": %s\n  again, with its story: sim --seed %" PRIu64 " -v\n", seed, r.what, seed);
+            printf("seed %" PRIu64 ": %s\n  again, with its story: sim --seed %" PRIu64 " -v\n",
+                   seed, r.what, seed);
             return 1;
         }
         events += r.events;
@@ -66,14 +71,9 @@ static int many(const struct settings *s, int64_t first, int64_t step)
         ended[0] += r.succeeded;
         ended[1] += r.failed;
     }
-    printf("%" PRId64 " seeds from %" PRId64 " ok: %" PRIu64 " events, %" PRIu64 " rounds, %" PRIu64 " server restarts, %" PRIu64 " jobs succeeded, %" PRIu64
-           " failed\n",
-           (s->count - first + step - 1) / step,
-           s->seed,
-           events,
-           rounds,
-           restarts,
-           ended[0],
+    printf("%" PRId64 " seeds from %" PRId64 " ok: %" PRIu64 " events, %" PRIu64 " rounds, %" PRIu64
+           " server restarts, %" PRIu64 " jobs succeeded, %" PRIu64 " failed\n",
+           (s->count - first + step - 1) / step, s->seed, events, rounds, restarts, ended[0],
            ended[1]);
     return 0;
 }
@@ -115,7 +115,8 @@ int main(int argc, char **argv)
         } else if (k == MU_COUNT(numbers) || i + 1 == argc) {
             fprintf(stderr, "usage: sim [--seed N] [--count N] [--jobs N] [-v]\n");
             return 2;
-        } else if (mu_parse_i64(argv[++i], 0, INT64_MAX / 2, numbers[k].name, (int64_t *)(void *)((char *)&s + numbers[k].offset), &err) < 0) {
+        } else if (mu_parse_i64(argv[++i], 0, INT64_MAX / 2, numbers[k].name,
+                                (int64_t *)(void *)((char *)&s + numbers[k].offset), &err) < 0) {
             fprintf(stderr, "sim: %s\n", err.msg);
             return 2;
         }

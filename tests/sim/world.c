@@ -1,6 +1,7 @@
 /* The simulated cluster; see world.h.
  *
- * Words: `host` is a place where one agent after another may live; `agent` is one agent process; `link` is one connection of it. */
+ * Words: `host` is a place where one agent after another may live; `agent` is one agent process;
+ * `link` is one connection of it. */
 #include "tests/sim/world.h"
 
 #include <errno.h>
@@ -26,8 +27,8 @@
 #define USER_TIMEOUT (2500 * MS) /* When TCP gives a silent peer up. */
 
 enum event_kind {
-    EV_TO_AGENT,    /* a message arrives at an agent */
-    EV_TO_SERVER,   /* a message arrives at the server */
+    EV_TO_AGENT,  /* a message arrives at an agent */
+    EV_TO_SERVER, /* a message arrives at the server */
     EV_AGENT_TIMER,
     EV_JOB_TIMER,
     EV_CONNECT,     /* an attempt comes to its end */
@@ -37,7 +38,7 @@ enum event_kind {
     EV_WORKER_TOLD, /* a worker ends because of a signal */
     EV_GONE,        /* nothing of the round is left on the host */
     EV_FAULT,
-    EV_BOOT,        /* a host's next agent starts */
+    EV_BOOT, /* a host's next agent starts */
     EV_SERVER_UP
 };
 
@@ -46,7 +47,8 @@ struct event {
     uint64_t seq; /* Ties are decided by order of making. */
     enum event_kind kind;
     uint32_t host;
-    uint32_t life_no; /* Agent process, link or worker generation it was meant for; a stale one is dropped. */
+    uint32_t life_no; /* Agent process, link or worker generation it was meant for; a stale one is
+                         dropped. */
     uint32_t arg;
     struct ctl_msg *msg;
 };
@@ -66,8 +68,8 @@ struct agent {
     struct life life;
     uint32_t nproc;
     struct worker workers[NPROC_MAX];
-    uint32_t running;       /* Living workers. */
-    uint32_t worker_round;  /* Of the workers that ran last. */
+    uint32_t running;      /* Living workers. */
+    uint32_t worker_round; /* Of the workers that ran last. */
     uint32_t gone_no;
     bool gone_pending;
     int64_t timer_at;
@@ -99,7 +101,8 @@ struct host {
     uint32_t job; /* Which job its agents are for. */
     bool cut;     /* Partitioned from the server. */
     int64_t cut_until;
-    bool unsafe;  /* Its agent was frozen within a fence time: a frozen process cannot fence itself. */
+    bool unsafe; /* Its agent was frozen within a fence time: a frozen process cannot fence itself.
+                  */
     int64_t unsafe_until;
     bool boots_again;
     struct agent a;
@@ -199,7 +202,8 @@ static void broken(struct world *w, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    (void)snprintf(w->r->what, sizeof w->r->what, "at %.6f s: %s", (double)w->now / (double)SEC, text);
+    (void)snprintf(w->r->what, sizeof w->r->what, "at %.6f s: %s", (double)w->now / (double)SEC,
+                   text);
     w->r->ok = false;
     longjmp(w->broken, 1);
 }
@@ -279,14 +283,16 @@ static void open_end(struct world *w, uint32_t link_no, uint32_t host)
 {
     for (uint32_t i = 0; i < ENDS_MAX; i++) {
         if (!w->ends[i].open) {
-            w->ends[i] = (struct end){.open = true, .link_no = link_no, .host = host, .slot = JOB_NO_NODE};
+            w->ends[i] =
+                (struct end){.open = true, .link_no = link_no, .host = host, .slot = JOB_NO_NODE};
             return;
         }
     }
     MU_ASSERT(!"more ends than the world has");
 }
 
-static void send_message(struct world *w, uint32_t host, uint32_t link_no, bool to_agent, const struct ctl_msg *m)
+static void send_message(
+    struct world *w, uint32_t host, uint32_t link_no, bool to_agent, const struct ctl_msg *m)
 {
     struct order *o = &w->order[link_no];
     struct ctl_msg *copy = malloc(sizeof *copy);
@@ -308,27 +314,27 @@ static void send_message(struct world *w, uint32_t host, uint32_t link_no, bool 
 /* The server closes a connection, or its host does: the agent reads the end after what was sent. */
 static void close_to_agent(struct world *w, uint32_t host, uint32_t link_no)
 {
-    push(w,
-         (struct event){.at = arrival(w, &w->hosts[host], &w->order[link_no].to_agent),
-                        .kind = EV_AGENT_EOF,
-                        .host = host,
-                        .life_no = link_no});
+    push(w, (struct event){.at = arrival(w, &w->hosts[host], &w->order[link_no].to_agent),
+                           .kind = EV_AGENT_EOF,
+                           .host = host,
+                           .life_no = link_no});
 }
 
-/* The agent's side is over. dead: its process ended, so the server reads an orderly end; else a reset. */
+/* The agent's side is over. dead: its process ended, so the server reads an orderly end; else a
+ * reset. */
 static void close_to_server(struct world *w, struct host *h, bool dead)
 {
-    push(w,
-         (struct event){.at = arrival(w, h, &w->order[h->a.link_no].to_server),
-                        .kind = EV_SERVER_EOF,
-                        .host = h->no,
-                        .life_no = h->a.link_no,
-                        .arg = dead ? 0 : 1});
+    push(w, (struct event){.at = arrival(w, h, &w->order[h->a.link_no].to_server),
+                           .kind = EV_SERVER_EOF,
+                           .host = h->no,
+                           .life_no = h->a.link_no,
+                           .arg = dead ? 0 : 1});
 }
 
 /* ------------------------------------------------------------------ invariants */
 
-/* Workers of two rounds of one job at the same time, anywhere: only a frozen agent, or a server that was restarted meanwhile, excuses it. */
+/* Workers of two rounds of one job at the same time, anywhere: only a frozen agent, or a server
+ * that was restarted meanwhile, excuses it. */
 static void check_start(struct world *w, const struct host *h, uint32_t round)
 {
     for (uint32_t i = 0; i < w->host_count; i++) {
@@ -340,10 +346,13 @@ static void check_start(struct world *w, const struct host *h, uint32_t round)
             if (!x->alive || x->round == round)
                 continue;
             if (o == h)
-                broken(w, "round %u starts on host %u while a worker of round %u runs there", round, h->no, x->round);
-            bool excused = (o->unsafe && w->now < o->unsafe_until) || w->last_server_up + 2 * FENCE > w->now;
+                broken(w, "round %u starts on host %u while a worker of round %u runs there", round,
+                       h->no, x->round);
+            bool excused =
+                (o->unsafe && w->now < o->unsafe_until) || w->last_server_up + 2 * FENCE > w->now;
             if (!excused)
-                broken(w, "round %u starts on host %u while round %u runs on host %u", round, h->no, x->round, o->no);
+                broken(w, "round %u starts on host %u while round %u runs on host %u", round, h->no,
+                       x->round, o->no);
         }
     }
 }
@@ -353,7 +362,8 @@ static void check_round(struct world *w, const struct job *j)
     bool seen[HOSTS_MAX * NPROC_MAX] = {false};
     uint32_t world = 0;
     if (j->round_nodes < j->nodes_min || j->round_nodes > j->nodes_max)
-        broken(w, "round %u has %u nodes, %u to %u are allowed", j->round, j->round_nodes, j->nodes_min, j->nodes_max);
+        broken(w, "round %u has %u nodes, %u to %u are allowed", j->round, j->round_nodes,
+               j->nodes_min, j->nodes_max);
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         const struct job_node *n = &j->nodes[j->members[r]];
         if (n->node_rank != (int32_t)r)
@@ -374,7 +384,8 @@ static void check_round(struct world *w, const struct job *j)
 }
 
 /* Members that stay keep their rank, unless the round shrank below it. */
-static void check_kept_ranks(struct world *w, const struct job *j, const int32_t *before, uint32_t cap)
+static void
+check_kept_ranks(struct world *w, const struct job *j, const int32_t *before, uint32_t cap)
 {
     for (uint32_t i = 0; i < cap && i < j->node_cap; i++) {
         const struct job_node *n = &j->nodes[i];
@@ -384,7 +395,8 @@ static void check_kept_ranks(struct world *w, const struct job *j, const int32_t
         for (uint32_t r = 0; r < j->round_nodes; r++)
             claimed = claimed || j->nodes[j->members[r]].hello.node_rank == before[i];
         if ((uint32_t)before[i] < j->round_nodes && !claimed && n->node_rank != before[i])
-            broken(w, "slot %u had node rank %d and has %d in round %u", i, before[i], n->node_rank, j->round);
+            broken(w, "slot %u had node rank %d and has %d in round %u", i, before[i], n->node_rank,
+                   j->round);
     }
 }
 
@@ -413,7 +425,8 @@ static void check_job(struct world *w, struct sim_job *s)
         here += n->used && n->state != JOB_NODE_LOST;
     }
     if (waiting != j->waiting || here != j->node_count)
-        broken(w, "counts differ: waiting %u/%u here %u/%u", j->waiting, waiting, j->node_count, here);
+        broken(w, "counts differ: waiting %u/%u here %u/%u", j->waiting, waiting, j->node_count,
+               here);
 }
 
 /* ------------------------------------------------------------------ the server's shell */
@@ -428,14 +441,19 @@ static void set_job_timer(struct world *w, uint32_t no)
     if (s->timer_at == INT64_MAX)
         return;
     int64_t at = s->timer_at > w->now ? s->timer_at : w->now;
-    push(w, (struct event){.at = at, .kind = EV_JOB_TIMER, .host = no, .life_no = s->timer_no, .arg = w->server_no});
+    push(w, (struct event){.at = at,
+                           .kind = EV_JOB_TIMER,
+                           .host = no,
+                           .life_no = s->timer_no,
+                           .arg = w->server_no});
 }
 
 static struct end *end_of_slot(struct world *w, uint32_t job, uint32_t slot)
 {
     for (uint32_t i = 0; i < ENDS_MAX; i++) {
         struct end *e = &w->ends[i];
-        if (e->open && w->hosts[e->host].job == job && e->slot == slot && e->job_life == w->jobs[job].life)
+        if (e->open && w->hosts[e->host].job == job && e->slot == slot &&
+            e->job_life == w->jobs[job].life)
             return e;
     }
     return NULL;
@@ -473,7 +491,8 @@ static void act_for_job(struct world *w, uint32_t no, const struct job_out *out)
         switch (a->type) {
         case JOB_ACT_SEND:
             if (e == NULL)
-                broken(w, "the job sends %s to slot %u, which has no connection", ctl_type_name(a->msg), a->node);
+                broken(w, "the job sends %s to slot %u, which has no connection",
+                       ctl_type_name(a->msg), a->node);
             job_message(&s->job, a->node, a->msg, &m);
             send_message(w, e->host, e->link_no, true, &m);
             break;
@@ -488,7 +507,8 @@ static void act_for_job(struct world *w, uint32_t no, const struct job_out *out)
     }
 }
 
-static int step_job(struct world *w, uint32_t no, struct job_event *ev, struct job_out *out, struct mu_err *err)
+static int step_job(
+    struct world *w, uint32_t no, struct job_event *ev, struct job_out *out, struct mu_err *err)
 {
     struct sim_job *s = &w->jobs[no];
     int32_t before[64];
@@ -497,21 +517,21 @@ static int step_job(struct world *w, uint32_t no, struct job_event *ev, struct j
     ev->unix_ms = w->now / MS;
     /* Ranks that may be kept: of nodes that wait with one, or are in the old round. */
     for (uint32_t i = 0; i < cap; i++)
-        before[i] = s->job.nodes[i].used && s->job.nodes[i].state != JOB_NODE_LOST ? s->job.nodes[i].node_rank : -1;
+        before[i] = s->job.nodes[i].used && s->job.nodes[i].state != JOB_NODE_LOST
+                        ? s->job.nodes[i].node_rank
+                        : -1;
     int r = job_step(&s->job, w->now, ev, out, err);
     for (uint32_t i = 0; r == 0 && i < out->move_count; i++)
         if (out->moves[i].from != out->moves[i].to)
-            tell(w,
-                 "job%u round=%u ev=%s %s->%s",
-                 no,
-                 s->job.round,
-                 job_event_name(out->moves[i].event),
-                 job_state_name(out->moves[i].from),
+            tell(w, "job%u round=%u ev=%s %s->%s", no, s->job.round,
+                 job_event_name(out->moves[i].event), job_state_name(out->moves[i].from),
                  job_state_name(out->moves[i].to));
     if (r == 0 && out->to == JOB_RUNNING && s->job.round != round && ev->type != JOB_EV_HELLO)
         check_kept_ranks(w, &s->job, before, cap);
-    if (r == 0 && out->to == JOB_RUNNING && (s->job.round != round || out->from == JOB_RECOVERING)) {
-        if (s->job.round != round && s->job.round <= s->last_round && s->last_round != 0 && w->last_server_up == 0)
+    if (r == 0 && out->to == JOB_RUNNING &&
+        (s->job.round != round || out->from == JOB_RECOVERING)) {
+        if (s->job.round != round && s->job.round <= s->last_round && s->last_round != 0 &&
+            w->last_server_up == 0)
             broken(w, "round number %u after %u", s->job.round, s->last_round);
         s->last_round = s->job.round;
         w->r->rounds++;
@@ -544,7 +564,8 @@ static void refuse(struct world *w, struct end *e, int code, const char *text)
 static void server_hello(struct world *w, struct end *e, const struct ctl_msg *m)
 {
     uint32_t no = w->hosts[e->host].job;
-    struct job_event ev = {.type = JOB_EV_HELLO, .node = JOB_NO_NODE, .msg = m, .seen_addr = "10.0.0.1"};
+    struct job_event ev = {
+        .type = JOB_EV_HELLO, .node = JOB_NO_NODE, .msg = m, .seen_addr = "10.0.0.1"};
     struct job_out out;
     struct mu_err err = {0};
     if (!w->jobs[no].exists)
@@ -563,7 +584,8 @@ static void server_hello(struct world *w, struct end *e, const struct ctl_msg *m
     MU_ASSERT(out.node != JOB_NO_NODE);
     struct end *old = end_of_slot(w, no, out.node);
     if (old != NULL)
-        old->open = false; /* The agent has come back before the old connection's end was noticed. */
+        old->open =
+            false; /* The agent has come back before the old connection's end was noticed. */
     e->slot = out.node;
     e->job_life = w->jobs[no].life;
     finish_step(w, no, &out);
@@ -586,10 +608,12 @@ static void server_message(struct world *w, struct end *e, const struct ctl_msg 
     MU_ASSERT(events[m->type] != 0 && e->slot != JOB_NO_NODE);
     if (e->job_life != w->jobs[no].life)
         broken(w, "host %u still talks to a job that is over", e->host);
-    struct job_event ev = {.type = (enum job_event_type)(events[m->type] - 1), .node = e->slot, .msg = m};
+    struct job_event ev = {
+        .type = (enum job_event_type)(events[m->type] - 1), .node = e->slot, .msg = m};
     struct job_out out;
     if (m->type == CTL_BYE)
-        e->open = false; /* It has said goodbye: its end of file is no news, and nothing more is sent. */
+        e->open =
+            false; /* It has said goodbye: its end of file is no news, and nothing more is sent. */
     int r = step_job(w, no, &ev, &out, NULL);
     if (r != 0)
         broken(w, "%s gave %d", ctl_type_name(m->type), r);
@@ -627,7 +651,8 @@ static void set_agent_timer(struct world *w, struct host *h)
     if (a->timer_at == INT64_MAX)
         return;
     int64_t at = a->timer_at > w->now ? a->timer_at : w->now;
-    push(w, (struct event){.at = at, .kind = EV_AGENT_TIMER, .host = h->no, .life_no = a->timer_no});
+    push(w,
+         (struct event){.at = at, .kind = EV_AGENT_TIMER, .host = h->no, .life_no = a->timer_no});
 }
 
 static void maybe_gone(struct world *w, struct host *h)
@@ -637,7 +662,10 @@ static void maybe_gone(struct world *w, struct host *h)
         return;
     a->gone_pending = true;
     a->gone_no = ++w->worker_no;
-    push(w, (struct event){.at = w->now + between(w, MS / 100, 3 * MS), .kind = EV_GONE, .host = h->no, .life_no = a->gone_no});
+    push(w, (struct event){.at = w->now + between(w, MS / 100, 3 * MS),
+                           .kind = EV_GONE,
+                           .host = h->no,
+                           .life_no = a->gone_no});
 }
 
 static void spawn(struct world *w, struct host *h)
@@ -651,18 +679,28 @@ static void spawn(struct world *w, struct host *h)
     int32_t pids[NPROC_MAX];
     for (uint32_t i = 0; i < a->nproc && i != fails_at; i++) {
         struct worker *x = &a->workers[i];
-        *x = (struct worker){.alive = true, .stubborn = chance(w, 15), .round = round, .no = ++w->worker_no};
+        *x = (struct worker){
+            .alive = true, .stubborn = chance(w, 15), .round = round, .no = ++w->worker_no};
         a->running++;
         int64_t lasts = chance(w, 10) ? between(w, 0, 2 * MS) : between(w, SEC, 12 * SEC);
         uint32_t status = w->now < FAULTS_END && chance(w, 12) ? 1 + below(w, 60) : 0;
-        push(w, (struct event){.at = w->now + lasts, .kind = EV_WORKER, .host = h->no, .life_no = x->no, .arg = i | status << 8});
+        push(w, (struct event){.at = w->now + lasts,
+                               .kind = EV_WORKER,
+                               .host = h->no,
+                               .life_no = x->no,
+                               .arg = i | status << 8});
         pids[i] = (int32_t)x->no;
     }
-    struct life_event ev = {.type = LIFE_EV_SPAWNED, .pids = pids, .local_rank = fails_at, .text = "no such file"};
+    struct life_event ev = {
+        .type = LIFE_EV_SPAWNED, .pids = pids, .local_rank = fails_at, .text = "no such file"};
     if (fails_at != UINT32_MAX) {
         ev.type = LIFE_EV_SPAWN_FAILED;
         for (uint32_t i = 0; i < fails_at; i++)
-            push(w, (struct event){.at = w->now + between(w, 0, 2 * MS), .kind = EV_WORKER_TOLD, .host = h->no, .life_no = a->workers[i].no, .arg = i | 9U << 8});
+            push(w, (struct event){.at = w->now + between(w, 0, 2 * MS),
+                                   .kind = EV_WORKER_TOLD,
+                                   .host = h->no,
+                                   .life_no = a->workers[i].no,
+                                   .arg = i | 9U << 8});
         maybe_gone(w, h);
     }
     step_life(w, h, &ev);
@@ -676,11 +714,16 @@ static void signal_workers(struct world *w, struct host *h, bool kill)
         if (!x->alive || (!kill && x->stubborn))
             continue;
         int64_t at = w->now + between(w, MS / 100, kill ? 5 * MS : 300 * MS);
-        push(w, (struct event){.at = at, .kind = EV_WORKER_TOLD, .host = h->no, .life_no = x->no, .arg = i | (kill ? 9U : 15U) << 8});
+        push(w, (struct event){.at = at,
+                               .kind = EV_WORKER_TOLD,
+                               .host = h->no,
+                               .life_no = x->no,
+                               .arg = i | (kill ? 9U : 15U) << 8});
     }
 }
 
-/* The agent's process is gone, and with it, thanks to its warden and the kernel, all its workers. */
+/* The agent's process is gone, and with it, thanks to its warden and the kernel, all its workers.
+ */
 static void end_agent(struct world *w, struct host *h, const char *how)
 {
     struct agent *a = &h->a;
@@ -702,7 +745,8 @@ static void connect_agent(struct world *w, struct host *h)
     int64_t took = delay(w);
     if (h->cut && w->now + took < h->cut_until)
         took = 3 * SEC; /* Nobody answers: the attempt has a limit. */
-    push(w, (struct event){.at = w->now + took, .kind = EV_CONNECT, .host = h->no, .life_no = h->a.life_no});
+    push(w, (struct event){
+                .at = w->now + took, .kind = EV_CONNECT, .host = h->no, .life_no = h->a.life_no});
 }
 
 static void step_life(struct world *w, struct host *h, struct life_event *ev)
@@ -714,15 +758,12 @@ static void step_life(struct world *w, struct host *h, struct life_event *ev)
     ev->unix_ms = w->now / MS;
     int r = life_step(&a->life, w->now, ev, &out);
     if (r != 0)
-        broken(w, "host %u: the agent's table has no row for %s in %s", h->no, life_event_name(ev->type), life_state_name(a->life.state));
+        broken(w, "host %u: the agent's table has no row for %s in %s", h->no,
+               life_event_name(ev->type), life_state_name(a->life.state));
     for (uint32_t i = 0; i < out.move_count; i++)
         if (out.moves[i].from != out.moves[i].to)
-            tell(w,
-                 "host %u: round=%" PRId64 " ev=%s %s->%s",
-                 h->no,
-                 a->life.start.round,
-                 life_event_name(out.moves[i].event),
-                 life_state_name(out.moves[i].from),
+            tell(w, "host %u: round=%" PRId64 " ev=%s %s->%s", h->no, a->life.start.round,
+                 life_event_name(out.moves[i].event), life_state_name(out.moves[i].from),
                  life_state_name(out.moves[i].to));
     uint32_t count = out.count;
     MU_ASSERT(count <= MU_COUNT(actions));
@@ -834,7 +875,9 @@ static void fault(struct world *w)
             return;
         end_agent(w, h, "is killed");
         if (h->boots_again || chance(w, 70))
-            push(w, (struct event){.at = w->now + between(w, 10 * MS, 6 * SEC), .kind = EV_BOOT, .host = h->no});
+            push(w, (struct event){.at = w->now + between(w, 10 * MS, 6 * SEC),
+                                   .kind = EV_BOOT,
+                                   .host = h->no});
     } else if (kind < 40) {
         if (a->linked && a->alive) {
             tell(w, "host %u: link is reset", h->no);
@@ -849,9 +892,16 @@ static void fault(struct world *w)
         tell(w, "host %u is cut off until %.3f", h->no, (double)h->cut_until / (double)SEC);
         if (a->alive && a->linked && h->cut_until - w->now > USER_TIMEOUT) {
             /* Each side's TCP gives up by itself; held messages are lost with the link. */
-            push(w, (struct event){.at = w->now + between(w, USER_TIMEOUT, 4 * SEC), .kind = EV_AGENT_EOF, .host = h->no, .life_no = a->link_no});
+            push(w, (struct event){.at = w->now + between(w, USER_TIMEOUT, 4 * SEC),
+                                   .kind = EV_AGENT_EOF,
+                                   .host = h->no,
+                                   .life_no = a->link_no});
             if (end_of(w, a->link_no) != NULL)
-                push(w, (struct event){.at = w->now + between(w, USER_TIMEOUT, 4 * SEC), .kind = EV_SERVER_EOF, .host = h->no, .life_no = a->link_no, .arg = 1});
+                push(w, (struct event){.at = w->now + between(w, USER_TIMEOUT, 4 * SEC),
+                                       .kind = EV_SERVER_EOF,
+                                       .host = h->no,
+                                       .life_no = a->link_no,
+                                       .arg = 1});
         }
     } else if (kind < 72) {
         if (!a->alive || a->frozen)
@@ -887,7 +937,9 @@ static void worker_ends(struct world *w, struct host *h, const struct event *e)
         return;
     x->alive = false;
     a->running--;
-    struct life_event ev = {.type = LIFE_EV_WORKER_EXIT, .local_rank = lrank, .status = e->kind == EV_WORKER ? code : -code};
+    struct life_event ev = {.type = LIFE_EV_WORKER_EXIT,
+                            .local_rank = lrank,
+                            .status = e->kind == EV_WORKER ? code : -code};
     tell(w, "host %u: worker %u of round %u ends with %d", h->no, lrank, x->round, ev.status);
     maybe_gone(w, h);
     step_life(w, h, &ev);
@@ -918,7 +970,8 @@ static void run_agent_event(struct world *w, struct event *e)
     struct host *h = &w->hosts[e->host];
     struct agent *a = &h->a;
     if (a->alive && a->frozen && w->now < a->frozen_until) {
-        struct event later = *e; /* A frozen process looks at it when it wakes; order is kept by the heap's ties. */
+        struct event later =
+            *e; /* A frozen process looks at it when it wakes; order is kept by the heap's ties. */
         later.at = a->frozen_until;
         if (e->kind != EV_WORKER && e->kind != EV_WORKER_TOLD) {
             push(w, later);
@@ -933,13 +986,11 @@ static void run_agent_event(struct world *w, struct event *e)
     struct life_event ev = {.type = LIFE_EV_DEADLINE};
     switch (e->kind) {
     case EV_TO_AGENT: {
-        static const int events[CTL_TYPE_COUNT] = {[CTL_WELCOME] = LIFE_EV_WELCOME + 1,
-                                                   [CTL_REFUSED] = LIFE_EV_REFUSED + 1,
-                                                   [CTL_WAITING] = LIFE_EV_WAITING + 1,
-                                                   [CTL_START] = LIFE_EV_START + 1,
-                                                   [CTL_STOP] = LIFE_EV_STOP + 1,
-                                                   [CTL_BEAT] = LIFE_EV_BEAT + 1,
-                                                   [CTL_END] = LIFE_EV_END + 1};
+        static const int events[CTL_TYPE_COUNT] = {
+            [CTL_WELCOME] = LIFE_EV_WELCOME + 1, [CTL_REFUSED] = LIFE_EV_REFUSED + 1,
+            [CTL_WAITING] = LIFE_EV_WAITING + 1, [CTL_START] = LIFE_EV_START + 1,
+            [CTL_STOP] = LIFE_EV_STOP + 1,       [CTL_BEAT] = LIFE_EV_BEAT + 1,
+            [CTL_END] = LIFE_EV_END + 1};
         if (!a->alive || !a->linked || a->link_no != e->life_no)
             return;
         MU_ASSERT(events[e->msg->type] != 0);
@@ -992,7 +1043,8 @@ static void run_agent_event(struct world *w, struct event *e)
 
 static void run_event(struct world *w, struct event *e)
 {
-    struct end *end = e->kind == EV_TO_SERVER || e->kind == EV_SERVER_EOF ? end_of(w, e->life_no) : NULL;
+    struct end *end =
+        e->kind == EV_TO_SERVER || e->kind == EV_SERVER_EOF ? end_of(w, e->life_no) : NULL;
     switch (e->kind) {
     case EV_TO_SERVER:
         if (end != NULL)
@@ -1059,7 +1111,8 @@ static void make(struct world *w)
         w->nodes_min[j] = chance(w, 50) ? w->nodes_max[j] : 1 + below(w, w->nodes_max[j]);
         w->max_restarts[j] = below(w, 4);
         w->on_join[j] = chance(w, 30);
-        tell(w, "job%u: %u hosts, nodes %u:%u, %u restarts", j, per_job[j], w->nodes_min[j], w->nodes_max[j], w->max_restarts[j]);
+        tell(w, "job%u: %u hosts, nodes %u:%u, %u restarts", j, per_job[j], w->nodes_min[j],
+             w->nodes_max[j], w->max_restarts[j]);
     }
     for (uint32_t i = 0; i < w->host_count; i++) {
         int64_t at = chance(w, 70) ? between(w, 0, 50 * MS) : between(w, 0, 10 * SEC);
@@ -1082,14 +1135,12 @@ static void check_end(struct world *w)
 {
     for (uint32_t i = 0; i < w->host_count; i++)
         if (w->hosts[i].a.alive)
-            broken(w,
-                   "host %u: the agent is still in %s round %" PRId64,
-                   i,
-                   life_state_name(w->hosts[i].a.life.state),
-                   w->hosts[i].a.life.start.round);
+            broken(w, "host %u: the agent is still in %s round %" PRId64, i,
+                   life_state_name(w->hosts[i].a.life.state), w->hosts[i].a.life.start.round);
     for (uint32_t j = 0; j < w->job_count; j++)
         if (w->jobs[j].exists && !job_is_ended(&w->jobs[j].job) && w->jobs[j].job.has_spec)
-            broken(w, "job%u is still in %s with nobody left", j, job_state_name(w->jobs[j].job.state));
+            broken(w, "job%u is still in %s with nobody left", j,
+                   job_state_name(w->jobs[j].job.state));
 }
 
 static bool all_quiet(const struct world *w)

@@ -1,6 +1,7 @@
-/* A whole cluster in one process, from seeded events: one server with the real job core, agents with the real life core, and between
- * them a network that delays, holds, cuts, and an operating system that starts, kills and freezes. Time is a number; nothing sleeps.
- * Invariants are checked after every step; docs/simulation.md lists them. */
+/* A whole cluster in one process, from seeded events: one server with the real job core, agents
+ * with the real life core, and between them a network that delays, holds, cuts, and an operating
+ * system that starts, kills and freezes. Time is a number; nothing sleeps. Invariants are checked
+ * after every step; docs/simulation.md lists them. */
 #ifndef MUSTER_TESTS_SIM_WORLD_H
 #define MUSTER_TESTS_SIM_WORLD_H
 
@@ -10,13 +11,13 @@
 
 struct world_options {
     uint64_t seed;
-    FILE *trace;  /* The story, line by line; NULL: none. */
+    FILE *trace; /* The story, line by line; NULL: none. */
 };
 
 struct world_result {
     bool ok;
-    char what[512];     /* The invariant that broke, and where. */
-    uint64_t hash;      /* Of the story: equal for equal seeds, to the byte. */
+    char what[512]; /* The invariant that broke, and where. */
+    uint64_t hash;  /* Of the story: equal for equal seeds, to the byte. */
     uint64_t events;
     uint32_t rounds;
     uint32_t restarts;  /* Of servers. */

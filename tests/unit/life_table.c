@@ -1,0 +1,308 @@
+/* An agent's life: its table as a whole, and stories told event by event. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "agent/life/life.h"
+
+#define SEC INT64_C(1000000000)
+
+static void mark_reachable(enum life_state s, bool *seen)
+{
+    if (seen[s])
+        return;
+    seen[s] = true;
+    for (int e = 0; e < LIFE_EV_COUNT; e++) {
+        int to = life_table_to(s, (enum life_event_type)e);
+        if (to >= 0)
+            mark_reachable((enum life_state)to, seen);
+    }
+}
+
+static void test_table_every_state_is_reachable_and_ends(void **state)
+{
+    (void)state;
+    bool seen[LIFE_STATE_COUNT] = {false};
+    mark_reachable(LIFE_JOINING, seen);
+    for (int s = 0; s < LIFE_STATE_COUNT; s++) {
+        bool from_here[LIFE_STATE_COUNT] = {false};
+        assert_true(seen[s]);
+        mark_reachable((enum life_state)s, from_here);
+        assert_true(from_here[LIFE_EXITED]);
+    }
+}
+
+static void test_table_every_state_hears_signals_time_and_the_link(void **state)
+{
+    (void)state;
+    static const enum life_event_type always[] = {
+        LIFE_EV_LINK_UP, LIFE_EV_LINK_LOST,  LIFE_EV_LINK_FAILED, LIFE_EV_WELCOME, LIFE_EV_REFUSED,
+        LIFE_EV_WAITING, LIFE_EV_START,      LIFE_EV_STOP,        LIFE_EV_END,     LIFE_EV_BEAT,
+        LIFE_EV_SIGNAL,  LIFE_EV_OWNER_GONE, LIFE_EV_DEADLINE};
+    for (int s = 0; s < LIFE_STATE_COUNT; s++)
+        for (size_t i = 0; i < MU_COUNT(always); i++)
+            if (life_table_to((enum life_state)s, always[i]) < 0)
+                fail_msg("%s has no row for %s", life_state_name((enum life_state)s),
+                         life_event_name(always[i]));
+}
+
+struct story {
+    struct life life;
+    struct life_out out;
+    int64_t now;
+    struct mu_buf told;
+};
+
+static void begin(struct story *s)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_HELLO);
+    struct life_config c = {.hello = m.u.hello,
+                            .grace_ns = 10 * SEC,
+                            .join_timeout_ns = 60 * SEC,
+                            .server_timeout_ns = 30 * SEC,
+                            .seed = 1};
+    c.hello.nproc = 2;
+    (void)snprintf(c.hello.host, sizeof c.hello.host, "n1");
+    memset(s, 0, sizeof *s);
+    s->now = 100 * SEC;
+    mu_buf_init(&s->told, mu_mem_default());
+    assert_int_equal(life_init(&s->life, mu_mem_default(), s->now, &c), 0);
+}
+
+static void end(struct story *s)
+{
+    life_fini(&s->life);
+    mu_buf_fini(&s->told);
+}
+
+static void give(struct story *s, struct life_event ev)
+{
+    static const char *const names[] = {"connect", "send", "spawn", "signal",
+                                        "kill",    "say",  "exit"};
+    assert_int_equal(life_step(&s->life, s->now, &ev, &s->out), 0);
+    mu_buf_reset(&s->told);
+    for (uint32_t i = 0; i < s->out.count; i++) {
+        const struct life_action *a = &s->out.actions[i];
+        if (a->type == LIFE_ACT_SEND)
+            (void)mu_buf_addf(&s->told, "%s; ", ctl_type_name(a->msg));
+        else if (a->type == LIFE_ACT_SIGNAL)
+            (void)mu_buf_addf(&s->told, "signal %d; ", s->life.signo);
+        else if (a->type != LIFE_ACT_SAY)
+            (void)mu_buf_addf(&s->told, "%s; ", names[a->type]);
+    }
+}
+
+#define TOLD(s, text) assert_string_equal(mu_buf_cstr(&(s)->told), text)
+
+static void hear(struct story *s, enum ctl_type t, int64_t round, int64_t flag)
+{
+    static const enum life_event_type events[CTL_TYPE_COUNT] = {[CTL_WELCOME] = LIFE_EV_WELCOME,
+                                                                [CTL_START] = LIFE_EV_START,
+                                                                [CTL_STOP] = LIFE_EV_STOP,
+                                                                [CTL_END] = LIFE_EV_END};
+    struct ctl_msg m;
+    ctl_init(&m, t);
+    if (t == CTL_START) {
+        m.u.start.round = round;
+        m.u.start.fence_ms = flag;
+        m.u.start.rank_base = 4;
+    } else if (t == CTL_STOP) {
+        m.u.stop.round = round;
+        m.u.stop.final = flag;
+        m.u.stop.cause.kind = MU_CAUSE_WORKER_EXIT;
+    } else if (t == CTL_END) {
+        m.u.end.success = flag;
+    }
+    give(s, (struct life_event){.type = events[t], .msg = &m});
+}
+
+static void join_and_start(struct story *s, int64_t fence_ms)
+{
+    static const int32_t pids[] = {11, 12};
+    give(s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(s, "connect; ");
+    give(s, (struct life_event){.type = LIFE_EV_LINK_UP});
+    TOLD(s, "hello; ");
+    hear(s, CTL_WELCOME, 0, 0);
+    hear(s, CTL_START, 1, fence_ms);
+    TOLD(s, "spawn; ");
+    give(s, (struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
+    TOLD(s, "started; ");
+}
+
+static void exit_of(struct story *s, uint32_t local_rank, int32_t status)
+{
+    give(s, (struct life_event){
+                .type = LIFE_EV_WORKER_EXIT, .local_rank = local_rank, .status = status});
+}
+
+static void test_good_life_joins_runs_finishes_exits_with_0(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    exit_of(&s, 0, 0);
+    TOLD(&s, "");
+    exit_of(&s, 1, 0);
+    TOLD(&s, "finished; ");
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    hear(&s, CTL_END, 0, 1);
+    TOLD(&s, "exit; ");
+    assert_int_equal(s.life.exit_status, 0);
+    end(&s);
+}
+
+static void test_failed_worker_stops_the_rest_and_joins_again(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    exit_of(&s, 1, -9);
+    TOLD(&s, "failed; signal 15; ");
+    assert_int_equal(s.life.failure.rank, 5);
+    assert_int_equal(s.life.failure.signo, 9);
+    assert_int_equal(s.life.failure.pid, 12);
+    hear(&s, CTL_STOP, 1, 0);
+    TOLD(&s, "");
+    s.now = s.life.stop_deadline_ns;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "beat; kill; ");
+    exit_of(&s, 0, -9);
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    TOLD(&s, "stopped; ");
+    assert_int_equal(s.life.state, LIFE_JOINING);
+    end(&s);
+}
+
+static void test_silence_stops_the_workers_before_anyone_may_take_their_place(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 3000);
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_LOST});
+    s.now += 3 * SEC * 7 / 10;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "signal 15; ");
+    s.now += SEC / 2;
+    give(&s, (struct life_event){
+                 .type = LIFE_EV_DEADLINE}); /* The grace was 10 s, but the fence ends it. */
+    assert_non_null(strstr(mu_buf_cstr(&s.told), "kill; "));
+    end(&s);
+}
+
+static void test_refused_connections_are_not_silence(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 3000);
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_LOST});
+    for (int i = 0; i < 100; i++) {
+        s.now += SEC;
+        give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+        if (strstr(mu_buf_cstr(&s.told), "connect") != NULL)
+            give(&s, (struct life_event){.type = LIFE_EV_LINK_FAILED, .refused = true});
+    }
+    assert_int_equal(s.life.state, LIFE_RUNNING);
+    end(&s);
+}
+
+static void test_signal_is_passed_on_and_the_second_one_kills(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 2});
+    TOLD(&s, "failed; signal 2; ");
+    assert_int_equal(s.life.failure.kind, MU_CAUSE_NODE_LEFT);
+    give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 2});
+    TOLD(&s, "kill; ");
+    exit_of(&s, 0, -9);
+    exit_of(&s, 1, -9);
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    TOLD(&s, "bye; exit; ");
+    assert_int_equal(s.life.exit_status, 1);
+    end(&s);
+}
+
+static void test_owner_gone_kills_at_once(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){.type = LIFE_EV_OWNER_GONE});
+    TOLD(&s, "failed; kill; ");
+    end(&s);
+}
+
+static void test_no_server_is_given_up_in_time_with_the_last_error(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    for (int i = 0; i < 10000 && s.life.state != LIFE_EXITED; i++) {
+        give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+        if (strstr(mu_buf_cstr(&s.told), "connect") != NULL)
+            give(&s, (struct life_event){.type = LIFE_EV_LINK_FAILED,
+                                         .refused = true,
+                                         .text = "head port 29500: connection refused"});
+        if (s.life.state != LIFE_EXITED) {
+            assert_true(s.life.deadline_ns != INT64_MAX);
+            s.now = s.life.deadline_ns > s.now ? s.life.deadline_ns : s.now;
+        }
+    }
+    assert_int_equal(s.life.state, LIFE_EXITED);
+    assert_int_equal(s.now, 160 * SEC);
+    assert_non_null(strstr(s.life.cause.message, "connection refused"));
+    end(&s);
+}
+
+static void test_lost_failure_is_said_again_after_reconnecting(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_LOST});
+    exit_of(&s, 0, 3);
+    TOLD(&s, "signal 15; ");
+    exit_of(&s, 1, -15);
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_UP});
+    TOLD(&s, "hello; failed; stopped; ");
+    life_message(&s.life, &s.out.actions[0], &m);
+    assert_int_equal(m.u.hello.round, 1);
+    assert_int_equal(m.u.hello.round_state,
+                     0); /* Until FAILED is told, else the failure would come as a consequence. */
+    end(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table_every_state_is_reachable_and_ends),
+        cmocka_unit_test(test_table_every_state_hears_signals_time_and_the_link),
+        cmocka_unit_test(test_good_life_joins_runs_finishes_exits_with_0),
+        cmocka_unit_test(test_failed_worker_stops_the_rest_and_joins_again),
+        cmocka_unit_test(test_silence_stops_the_workers_before_anyone_may_take_their_place),
+        cmocka_unit_test(test_refused_connections_are_not_silence),
+        cmocka_unit_test(test_signal_is_passed_on_and_the_second_one_kills),
+        cmocka_unit_test(test_owner_gone_kills_at_once),
+        cmocka_unit_test(test_no_server_is_given_up_in_time_with_the_last_error),
+        cmocka_unit_test(test_lost_failure_is_said_again_after_reconnecting),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
