@@ -21,11 +21,13 @@ int64_t mu_unix_ms(void)
 
 char *mu_iso8601(int64_t unix_ms, char *ret)
 {
-    time_t sec = (time_t)(unix_ms / 1000);
+    int64_t ms =
+        ((unix_ms % 1000) + 1000) % 1000; /* Before 1970, too: a host's clock may be anywhere. */
+    time_t sec = (time_t)((unix_ms - ms) / 1000);
     struct tm tm;
     char date[24] = "1970-01-01T00:00:00";
     if (gmtime_r(&sec, &tm) != NULL)
         (void)strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%S", &tm);
-    (void)snprintf(ret, 32, "%s.%03dZ", date, (int)(unix_ms % 1000));
+    (void)snprintf(ret, 32, "%s.%03dZ", date, (int)ms);
     return ret;
 }

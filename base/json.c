@@ -1,8 +1,6 @@
 /* A JSON writer; see json.h. Pure. */
 #include "base/json.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 void mu_json_init(struct mu_json *w, struct mu_buf *buf)
@@ -74,8 +72,28 @@ static void escaped(struct mu_buf *b, unsigned char c)
     }
 }
 
+/* ASCII without controls, quote and backslash: stands for itself. */
+static bool is_plain(char c)
+{
+    return (unsigned char)c >= 0x20 && (unsigned char)c < 0x80 && c != '"' && c != '\\';
+}
+
 static void quoted(struct mu_buf *b, struct mu_str s)
 {
+    size_t plain_bytes = 0;
+    while (plain_bytes < s.n && is_plain(s.p[plain_bytes]))
+        plain_bytes++;
+    if (plain_bytes == s.n) { /* Nearly always: one copy. */
+        if (mu_buf_reserve(b, s.n + 2) < 0)
+            return;
+        char *p = b->p + b->n;
+        *p = '"';
+        if (s.n > 0)
+            memcpy(p + 1, s.p, s.n);
+        p[s.n + 1] = '"';
+        b->n += s.n + 2;
+        return;
+    }
     (void)mu_buf_add(b, "\"", 1);
     size_t run = 0; /* Bytes before i that go out as they are. */
     for (size_t i = 0; i < s.n;) {
@@ -124,9 +142,17 @@ void mu_json_str(struct mu_json *w, const char *s)
 void mu_json_i64(struct mu_json *w, int64_t v)
 {
     char digits[24];
+    char *end = digits + sizeof digits;
+    char *p = end;
+    uint64_t rest = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
     before_value(w);
-    int n = snprintf(digits, sizeof digits, "%" PRId64, v);
-    (void)mu_buf_add(w->buf, digits, (size_t)n);
+    do {
+        *--p = (char)('0' + rest % 10);
+        rest /= 10;
+    } while (rest > 0);
+    if (v < 0)
+        *--p = '-';
+    (void)mu_buf_add(w->buf, p, (size_t)(end - p));
 }
 
 void mu_json_num(struct mu_json *w, double v)

@@ -50,7 +50,8 @@
 /* --- connections --- */
 #define MU_CONNECTIONS_MAX 65536
 #define MU_LISTEN_BACKLOG 4096 /* The kernel cuts it to net.core.somaxconn. */
-#define MU_ACCEPT_BATCH 64 /* Accepts per turn of the loop: a storm must not starve who is there.  \
-                            */
+#define MU_ACCEPT_BATCH                                                                            \
+    64 /* Accepts per turn of the loop: a storm must not starve who is there.                      \
+        */
 
 #endif

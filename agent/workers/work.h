@@ -1,5 +1,6 @@
-/* The processes of one node: start a round's workers, notice each end, signal them, make sure that nothing of them is left.
- * A shell on libuv; what to do when is agent/life's business. One group per agent, reused round after round. */
+/* The processes of one node: start a round's workers, notice each end, signal them, make sure that
+ * nothing of them is left. A shell on libuv; what to do when is agent/life's business. One group
+ * per agent, reused round after round. */
 #ifndef MUSTER_AGENT_WORK_H
 #define MUSTER_AGENT_WORK_H
 
@@ -18,48 +19,73 @@ struct work_exit {
     int32_t pid;
     int32_t status;
     bool core_dumped;
-    bool oom_killed; /* The kernel killed it for memory (cgroup memory.events), where that can be known. */
+    bool oom_killed; /* The kernel killed it for memory (cgroup memory.events), where that can be
+                        known. */
 };
 
 struct work_events {
     void *arg;
-    /* A worker's own process ended; its children may still be dying. Called once per started worker. */
+    /* A worker's own process ended; its children may still be dying. Called once per started
+     * worker. */
     void (*on_exit)(void *arg, const struct work_exit *e);
-    /* No process of the round is left: every worker and everything it forked is reaped. Called once per round, after the last on_exit. */
+    /* No process of the round is left: every worker and everything it forked is reaped. Called once
+     * per round, after the last on_exit. */
     void (*on_all_gone)(void *arg);
 };
 
 /* What is started. All strings and arrays are borrowed for work_start() alone. */
 struct work_round {
     uint32_t round;
-    uint32_t restarts;      /* attempt_N in the log folder. */
+    uint32_t restarts; /* attempt_N in the log folder. */
     uint32_t nproc;
-    /* argv and environment of each worker, NULL-terminated; envp[i] must hold its whole environment. */
+    const char
+        *program; /* What is executed, a path: nobody searches PATH. NULL: each worker's argv[0]. */
+    /* argv and environment of each worker, NULL-terminated; envp[i] must hold its whole
+     * environment. */
     char *const *const *argv;
     char *const *const *envp;
-    const char *const *stdout_path; /* By local rank; NULL array or entry: inherit ours. */
+    /* By local rank; NULL array or entry: inherit ours. Files are made if need be and written at
+     * their end, so that a second round of the same attempt keeps what the first one wrote. The
+     * same path for both: one file. */
+    const char *const *stdout_path;
     const char *const *stderr_path;
 };
 
 struct work;
 
-/* Make the group ready: finds cgroup v2, becomes a subreaper. Returns 0 or a negative errno with a sentence. */
-int work_new(uv_loop_t *loop, const struct work_events *events, struct work **ret, struct mu_err *err);
-/* Everything must be gone. Closes handles; `done` is called when the last is closed and *w is freed. */
+/* Make the group ready: makes a cgroup where cgroup v2 can be written, becomes a subreaper, blocks
+ * SIGCHLD. All calls come from the process's first thread (workers die with the thread that started
+ * them), and the process has no other children: a child that is no worker is taken for an orphan of
+ * one, and is ended with it. Returns 0 or a negative errno with a sentence. */
+int work_new(uv_loop_t *loop,
+             const struct work_events *events,
+             struct work **ret,
+             struct mu_err *err);
+/* The cgroup that all workers are in, for warden_note_cgroup(); NULL where there is none. Valid
+ * until work_close(). */
+const char *work_cgroup(const struct work *w);
+/* Do without: every promise below holds as well, by way of process groups, sessions and adopted
+ * orphans. */
+void work_drop_cgroup(struct work *w);
+/* Everything must be gone. Closes handles; `done` is called when the last is closed and *w is
+ * freed. */
 void work_close(struct work *w, void (*done)(void *), void *arg);
 
 /* Start every worker of a round; a former round must be gone. ret_pids: nproc of them.
- * On failure: -errno with a sentence that names worker, program and what failed ("worker 3: execve './x': permission denied");
- * *ret_failed is its local rank; those already started are being killed, and on_all_gone follows. */
+ * On failure: -errno with a sentence that names worker, program and what failed ("worker 3: execve
+ * './x': permission denied"); *ret_failed is its local rank; those already started are being
+ * killed, and on_all_gone follows. */
 int work_start(struct work *w,
                const struct work_round *r,
                int32_t *ret_pids,
                uint32_t *ret_failed,
                struct mu_err *err);
 
-/* Send signo to every living worker's process group (SIGCONT first, so that a stopped one hears it). */
+/* Send signo to every living worker's process group; then SIGCONT, so that a stopped one hears it
+ * (not after signals that stop). */
 void work_signal(struct work *w, int signo);
-/* SIGKILL to everything of the round: groups, cgroup, escaped descendants. on_all_gone follows, unless the kernel cannot end one (D state). */
+/* SIGKILL to everything of the round: groups, cgroup, escaped descendants. on_all_gone follows,
+ * unless the kernel cannot end one (D state). */
 void work_kill(struct work *w);
 bool work_is_running(const struct work *w);
 /* For messages when killing does not help: pids that are still there, as text. */

@@ -38,8 +38,9 @@ bool roster_eligible(const struct job_node *n);
 /* Choose the next round's nodes from who waits, rank them, compute bases, world, lead and fence
  * time. At least one waits. */
 void ranks_assign(struct job *j);
-/* Where the lead's worker store can be reached by all nodes of the round. */
-const char *ranks_lead_address(const struct job *j);
+/* Node rank 0 leads: note it, and where its worker store can be reached by all nodes of the round.
+ * Once a round: it looks at all. */
+void ranks_find_lead(struct job *j);
 
 /* --- job.c --- */
 void job_act(struct job *j, enum job_action_type type, uint32_t node, enum ctl_type msg);

@@ -403,8 +403,6 @@ static int take_member(struct job *j, uint32_t slot)
     roster_set(j, slot, states[h->round_state]);
     if (h->round_cause.kind != MU_CAUSE_NONE)
         new_cause(j, &h->round_cause); /* The server that died had decided already. */
-    if (rank == 0)
-        j->lead = slot;
     MU_ASSERT(j->pending > 0);
     return --j->pending == 0 ? JOB_EV_RESUMED : 0;
 }
@@ -498,6 +496,7 @@ resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, struct m
         if (n->state == JOB_NODE_STOPPING || n->state == JOB_NODE_STOPPED)
             stopped = n;
     }
+    ranks_find_lead(j);
     j->world = world;
     if (stopped != NULL) {
         node_cause(j, MU_CAUSE_NODE_SILENT, stopped);
@@ -1221,7 +1220,7 @@ static void fill_start(const struct job *j, const struct job_node *n, struct ctl
     m->max_restarts = j->max_restarts;
     m->lead_port = lead->store_port;
     m->fence_ms = j->fence_ns / NS_PER_MS;
-    (void)mu_strcopy(m->lead_addr, sizeof m->lead_addr, ranks_lead_address(j));
+    (void)mu_strcopy(m->lead_addr, sizeof m->lead_addr, j->lead_addr);
 }
 
 static void fill_stop(const struct job *j, const struct job_node *n, struct ctl_stop *m)

@@ -80,7 +80,8 @@ enum job_event_type {
     JOB_EVENTS(X) JOB_NEWS(X) JOB_EV_COUNT
 };
 #undef X
-#define JOB_OUTSIDE_EVENT_COUNT ((int)JOB_EV_RESUMES) /* Before it come those that job_step() takes. */
+#define JOB_OUTSIDE_EVENT_COUNT                                                                    \
+    ((int)JOB_EV_RESUMES) /* Before it come those that job_step() takes. */
 
 #define JOB_NO_NODE UINT32_MAX
 
@@ -225,11 +226,12 @@ struct job {
                             restart are surely gone. */
     int64_t missing_until_ns; /* STOPPING: when they are. */
     uint32_t world;
-    uint32_t lead;     /* Slot of node rank 0. */
-    int64_t fence_ns;  /* Silence this round allows. */
-    uint32_t restarts; /* Failures restarted after. */
-    uint32_t pending;  /* Members whose word this state waits for: finished (RUNNING), stopped
-                          (STOPPING), resumed (RECOVERING). */
+    uint32_t lead;                 /* Slot of node rank 0. */
+    char lead_addr[MU_HOST_BYTES]; /* MASTER_ADDR of the round. */
+    int64_t fence_ns;              /* Silence this round allows. */
+    uint32_t restarts;             /* Failures restarted after. */
+    uint32_t pending; /* Members whose word this state waits for: finished (RUNNING), stopped
+                         (STOPPING), resumed (RECOVERING). */
 
     bool final; /* STOPPING: no round follows. */
     bool has_cause;

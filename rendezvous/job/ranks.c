@@ -98,6 +98,36 @@ static void spread_workers(struct job *j)
     }
 }
 
+static bool is_loopback(const char *a)
+{
+    return strncmp(a, "127.", 4) == 0 || strcmp(a, "::1") == 0;
+}
+
+static const char *lead_address(const struct job *j)
+{
+    const struct job_node *lead = &j->nodes[j->lead];
+    if (lead->hello.local_addr[0] != '\0')
+        return lead->hello.local_addr; /* The user knows better. */
+    if (lead->seen_addr[0] != '\0' && !is_loopback(lead->seen_addr))
+        return lead->seen_addr;
+    /* The lead shares its host with the server. When all nodes do, loopback is right and nothing
+     * wider is needed. */
+    bool all_here = true;
+    for (uint32_t r = 0; r < j->round_nodes && all_here; r++)
+        all_here = is_loopback(j->nodes[j->members[r]].seen_addr);
+    if (all_here && lead->seen_addr[0] != '\0')
+        return lead->seen_addr;
+    if (lead->hello.host_addr[0] != '\0')
+        return lead->hello.host_addr;
+    return lead->hello.fqdn[0] != '\0' ? lead->hello.fqdn : lead->hello.host;
+}
+
+void ranks_find_lead(struct job *j)
+{
+    j->lead = j->members[0];
+    (void)mu_strcopy(j->lead_addr, sizeof j->lead_addr, lead_address(j)); /* Each candidate fits. */
+}
+
 void ranks_assign(struct job *j)
 {
     struct job_node **chosen = j->scratch;
@@ -120,31 +150,7 @@ void ranks_assign(struct job *j)
     qsort(chosen, count, sizeof chosen[0], by_place);
     fill_ranks(j, chosen, count);
     j->round_nodes = count;
-    j->lead = j->members[0];
     j->fence_ns = spares > 0 || j->nodes_min < count ? j->config.lease_ns : j->config.fence_ns;
+    ranks_find_lead(j);
     spread_workers(j);
-}
-
-static bool is_loopback(const char *a)
-{
-    return strncmp(a, "127.", 4) == 0 || strcmp(a, "::1") == 0;
-}
-
-const char *ranks_lead_address(const struct job *j)
-{
-    const struct job_node *lead = &j->nodes[j->lead];
-    if (lead->hello.local_addr[0] != '\0')
-        return lead->hello.local_addr; /* The user knows better. */
-    if (lead->seen_addr[0] != '\0' && !is_loopback(lead->seen_addr))
-        return lead->seen_addr;
-    /* The lead shares its host with the server. When all nodes do, loopback is right and nothing
-     * wider is needed. */
-    bool all_here = true;
-    for (uint32_t r = 0; r < j->round_nodes && all_here; r++)
-        all_here = is_loopback(j->nodes[j->members[r]].seen_addr);
-    if (all_here && lead->seen_addr[0] != '\0')
-        return lead->seen_addr;
-    if (lead->hello.host_addr[0] != '\0')
-        return lead->hello.host_addr;
-    return lead->hello.fqdn[0] != '\0' ? lead->hello.fqdn : lead->hello.host;
 }

@@ -1,5 +1,6 @@
-/* The server as a library: one TCP port for the store, agents and HTTP. rdzv-server is a main() around it; node-agent links it to host a
- * rendezvous or a round's worker store. One loop, one thread; every call below on the loop's thread. */
+/* The server as a library: one TCP port for the store, agents and HTTP. rdzv-server is a main()
+ * around it; node-agent links it to host a rendezvous or a round's worker store. One loop, one
+ * thread; every call below on the loop's thread. */
 #ifndef MUSTER_RENDEZVOUS_SERVER_H
 #define MUSTER_RENDEZVOUS_SERVER_H
 
@@ -14,36 +15,51 @@
 struct srv;
 
 /* Which callers a port answers; the others are closed with one (rate-limited) log line. */
-enum { SRV_STORE = 1, SRV_AGENTS = 2, SRV_HTTP = 4, SRV_ALL = 7 };
+enum {
+    SRV_STORE = 1,
+    SRV_AGENTS = 2,
+    SRV_HTTP = 4,
+    SRV_ALL = 7
+};
 
 struct srv_config {
     unsigned services;
-    const char *host;      /* Numeric address to listen on; "" or "*": every address. Ignored with listen_fd. */
-    uint16_t port;         /* 0: any free one. */
-    int listen_fd;         /* -1, or a socket that is bound and listens already; taken over on success. */
+    const char
+        *host; /* Numeric address to listen on; "" or "*": every address. Ignored with listen_fd. */
+    uint16_t port; /* 0: any free one. */
+    int listen_fd; /* -1, or a socket that is bound and listens already; taken over on success. */
     struct store_limits store;
     uint32_t connections_max;
     int64_t first_bytes_ns;
     int64_t lease_ns;
     int64_t beat_ns;
-    int64_t recovery_ns;   /* How long after a restart no first round may begin; used when the last life of this server ended badly. */
-    const char *state_dir; /* Where the mark of a life with running jobs is kept (mode 0700); "": nowhere. */
+    int64_t recovery_ns;   /* How long after a restart no first round may begin; used when the last
+                              life of this server ended badly. */
+    const char *state_dir; /* Where the mark of a life with running jobs is kept (mode 0700); "":
+                              nowhere. */
     const char *version;
-    const char *http_module; /* Path of the HTTP module that is opened at the first HTTP request; NULL: found beside the program. */
+    const char *http_module; /* Path of the HTTP module that is opened at the first HTTP request;
+                                NULL: found beside the program. */
 };
 #define SRV_CONFIG_DEFAULT srv_config_default()
 struct srv_config srv_config_default(void);
 
-/* Listen and serve. *ret is owned by the caller until srv_close(). Returns 0 or a negative errno with a sentence. */
-int srv_start(uv_loop_t *loop, const struct srv_config *config, struct srv **ret, struct mu_err *err);
+/* Listen and serve. *ret is owned by the caller until srv_close(). Returns 0 or a negative errno
+ * with a sentence. */
+int srv_start(uv_loop_t *loop,
+              const struct srv_config *config,
+              struct srv **ret,
+              struct mu_err *err);
 uint16_t srv_port(const struct srv *s);
 /* "[::]:29500" or "10.0.0.1:29500". */
 const char *srv_address(const struct srv *s);
 
-/* Close everything: `done` (may be NULL) is called when the last handle is gone; *s is freed then. */
+/* Close everything: `done` (may be NULL) is called when the last handle is gone; *s is freed then.
+ */
 void srv_close(struct srv *s, void (*done)(void *arg), void *arg);
 
-/* Agents still connected, and jobs that have not ended: a host that wants to leave politely waits until both are 0, with a limit. */
+/* Agents still connected, and jobs that have not ended: a host that wants to leave politely waits
+ * until both are 0, with a limit. */
 uint32_t srv_agent_count(const struct srv *s);
 uint32_t srv_live_job_count(const struct srv *s);
 

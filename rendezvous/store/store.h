@@ -1,16 +1,20 @@
-/* The key-value store that speaks PyTorch's TCPStore protocol: what keys hold, who waits, and the codec of both dialects.
+/* The key-value store that speaks PyTorch's TCPStore protocol: what keys hold, who waits, and the
+ * codec of both dialects.
  *
- * Pure: bytes in, bytes out. No socket, no clock (the protocol's time-outs are the client's). One struct store serves any number of
- * clients; a client is one connection. Facts of the protocol: docs/protocol.md "The store".
+ * Pure: bytes in, bytes out. No socket, no clock (the protocol's time-outs are the client's). One
+ * struct store serves any number of clients; a client is one connection. Facts of the protocol:
+ * docs/protocol.md "The store".
  *
  * How a shell uses it, per readable socket:
  *     store_client_space()   where to read to (large values go straight into their own memory)
  *     recv()
- *     store_client_feed()    executes every whole request; answers and wakes collect in the clients' output
- *     store_take_ready()     until NULL: for each, writev(store_client_output()), store_client_sent(); close it when verdict says so
+ *     store_client_feed()    executes every whole request; answers and wakes collect in the
+ * clients' output store_take_ready()     until NULL: for each, writev(store_client_output()),
+ * store_client_sent(); close it when verdict says so
  *
- * Dialects: MODERN (2.x: VALIDATE first, CANCEL_WAIT, queues, BARRIER ...) and LEGACY (1.x: no handshake, nine commands, WATCH_KEY);
- * decided by the first five bytes. Both share one key space. */
+ * Dialects: MODERN (2.x: VALIDATE first, CANCEL_WAIT, queues, BARRIER ...) and LEGACY (1.x: no
+ * handshake, nine commands, WATCH_KEY); decided by the first five bytes. Both share one key space.
+ */
 #ifndef MUSTER_RENDEZVOUS_STORE_H
 #define MUSTER_RENDEZVOUS_STORE_H
 
@@ -24,13 +28,20 @@
 struct store;
 struct store_client;
 
-/* Beyond a limit the client's connection ends (its protocol has no error message); nobody else notices. Defaults: base/limits.h. */
+/* Beyond a limit the client's connection ends (its protocol has no error message); nobody else
+ * notices. Defaults: base/limits.h. */
 struct store_limits {
     uint64_t key_bytes_max;
     uint64_t value_bytes_max;
     uint64_t keys_per_request_max;
-    uint64_t memory_bytes_max; /* Keys, values and queues of the store, with bookkeeping. */
-    uint64_t out_bytes_max;    /* Answers one client has not read. */
+    /* Keys, values and queues of the store, values on their way here, and bookkeeping. Waits and
+     * half-read requests may take an eighth more, so that a full store still serves those who read
+     * and delete. */
+    uint64_t memory_bytes_max;
+    /* Answers one client has not read, beside the largest of them: a single value of any size can
+     * be fetched. A shell that stops reading from a client while much is pending for it meets this
+     * limit only within one read. */
+    uint64_t out_bytes_max;
 };
 extern const struct store_limits store_limits_default;
 
@@ -49,7 +60,9 @@ extern const struct store_limits store_limits_default;
     X(READS_TOO_SLOWLY, "answers it does not read passed the limit")                               \
     X(NO_MEMORY, "the process has no memory")
 #define X(name, text) STORE_##name,
-enum store_verdict { STORE_VERDICTS(X) STORE_VERDICT_COUNT };
+enum store_verdict {
+    STORE_VERDICTS(X) STORE_VERDICT_COUNT
+};
 #undef X
 const char *store_verdict_text(enum store_verdict v);
 
@@ -65,16 +78,19 @@ struct store_stats {
     uint64_t closed[STORE_VERDICT_COUNT];
 };
 
-/* seed: makes hash order unguessable for peers; any number, the same number gives the same behaviour. NULL when there is no memory. */
+/* seed: makes hash order unguessable for peers; any number, the same number gives the same
+ * behaviour. NULL when there is no memory. */
 struct store *store_new(const struct mu_mem *mem, const struct store_limits *limits, uint64_t seed);
 /* Every client must have been freed. Takes NULL. */
 void store_free(struct store *s);
-/* Forget every key, queue and waiter's progress, as for a new round. Clients stay. */
+/* Forget every key, queue and waiter's progress, as for a new round. Clients stay: one that waits
+ * goes on waiting, for all the keys of its wait anew. Watchers are not told, and stay. */
 void store_wipe(struct store *s);
 void store_get_stats(const struct store *s, struct store_stats *ret);
 
-/* A connection. owner: the shell's own pointer, given back by store_client_owner(). NULL when there is no memory.
- * An idle client costs at most 160 bytes here; buffers exist only while a request or an answer is incomplete. */
+/* A connection. owner: the shell's own pointer, given back by store_client_owner(). NULL when there
+ * is no memory. An idle client costs at most 160 bytes here; buffers exist only while a request or
+ * an answer is incomplete. */
 struct store_client *store_client_new(struct store *s, void *owner);
 void store_client_free(struct store_client *c); /* Forgets its waits at once. Takes NULL. */
 void *store_client_owner(const struct store_client *c);
@@ -82,19 +98,24 @@ bool store_client_is_legacy(const struct store_client *c);
 /* True once the dialect is known, that is, five bytes (or one that decides) have come. */
 bool store_client_has_spoken(const struct store_client *c);
 
-/* Where the next bytes should be read to: *ret_p/*ret_n inside the value being received when that is large, else NULL/0 and the shell
- * reads into a scratch buffer of its own (64 KiB is right). */
+/* Where the next bytes should be read to: *ret_p and *ret_n inside the value being received when
+ * that is large, else NULL/0 and the shell reads into a scratch buffer of its own (64 KiB is
+ * right). */
 void store_client_space(struct store_client *c, void **ret_p, size_t *ret_n);
 
-/* Take n bytes that were read (p is what store_client_space() gave, or the shell's scratch; borrowed for the call) and execute what is
- * whole. Requests before a bad one are executed and answered. Returns the verdict; other than OK: send the pending output, then close. */
+/* Take n bytes that were read (p is what store_client_space() gave, or the shell's scratch;
+ * borrowed for the call) and execute what is whole. Requests before a bad one are executed and
+ * answered. Returns the verdict; other than OK: send the pending output, then close. */
 enum store_verdict store_client_feed(struct store_client *c, const void *p, size_t n);
 
-/* The next client whose output should be written or whose connection must be closed, each once; NULL: none. */
+/* The next client whose output should be written or whose connection must be closed, each once
+ * until it has more; NULL: none. Those who were woken come before who woke them. One whose output
+ * was all written without being asked for is left out. */
 struct store_client *store_take_ready(struct store *s);
 enum store_verdict store_client_verdict(const struct store_client *c);
 
-/* Pending output as at most max pieces, borrowed until the next call on this store. Returns how many; 0: nothing pending. */
+/* Pending output as at most max pieces, borrowed until the next call on this store. Returns how
+ * many; 0: nothing pending. */
 struct store_piece {
     const void *p;
     size_t n;
@@ -104,7 +125,8 @@ size_t store_client_output(struct store_client *c, struct store_piece *pieces, s
 void store_client_sent(struct store_client *c, size_t n);
 size_t store_client_pending(const struct store_client *c);
 
-/* For tools and tests inside the process (no connection): 0, -ENOENT, -ENOMEM. The value is borrowed until the next call. */
+/* For tools and tests inside the process (no connection): 0, -ENOENT, -ENOMEM. The value is
+ * borrowed until the next call. */
 int store_peek(struct store *s, struct mu_str key, struct mu_str *ret_value);
 
 #endif

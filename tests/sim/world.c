@@ -22,6 +22,7 @@
 #define JOB_LIVES_MAX 8       /* Jobs of one run id, one after another. */
 #define FAULTS_END (25 * SEC) /* After it the world heals and everything must come to an end. */
 #define HORIZON (400 * SEC)
+#define STANDING_MAX 100000 /* A timer that is due again at once, for ever. */
 #define LEASE (3 * SEC)
 #define FENCE (30 * SEC)
 #define USER_TIMEOUT (2500 * MS) /* When TCP gives a silent peer up. */
@@ -150,6 +151,7 @@ struct world {
     uint32_t fault_rate;
     int64_t last_server_up;
     uint32_t ended[2];
+    uint32_t standing; /* Events since time last went on. */
 };
 
 /* ------------------------------------------------------------------ chance, story, failure */
@@ -1187,8 +1189,11 @@ void world_run(const struct world_options *o, struct world_result *ret)
         while (w.heap_n > 0 && w.heap[0].at < HORIZON && !all_quiet(&w)) {
             struct event e = pop(&w);
             in_hand = e.msg;
+            w.standing = e.at > w.now ? 0 : w.standing + 1;
             w.now = e.at;
             ret->events++;
+            if (w.standing > STANDING_MAX)
+                broken(&w, "%u events and time does not go on", w.standing);
             heal(&w);
             run_event(&w, &e);
             free(e.msg);

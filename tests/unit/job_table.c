@@ -225,8 +225,8 @@ static void test_failure_restarts_within_the_budget_then_ends_with_the_first_cau
 {
     (void)state;
     struct story s;
-    uint32_t a;
-    uint32_t b;
+    uint32_t a = 0;
+    uint32_t b = 0;
     begin(&s, mu_mem_default());
     assert_int_equal(hello(&s, (struct who){.host = "a", .min = 2, .max = 2, .restarts = 1}, &a),
                      0);
@@ -258,8 +258,8 @@ static void test_all_finished_succeeds_and_a_death_after_finishing_is_no_failure
 {
     (void)state;
     struct story s;
-    uint32_t a;
-    uint32_t b;
+    uint32_t a = 0;
+    uint32_t b = 0;
     begin(&s, mu_mem_default());
     assert_int_equal(hello(&s, (struct who){.host = "a", .min = 2, .max = 2}, &a), 0);
     assert_int_equal(hello(&s, (struct who){.host = "b", .min = 2, .max = 2}, &b), 0);
@@ -276,8 +276,8 @@ static void test_dead_node_costs_nothing_and_a_spare_takes_its_rank(void **state
 {
     (void)state;
     struct story s;
-    uint32_t a;
-    uint32_t b;
+    uint32_t a = 0;
+    uint32_t b = 0;
     begin(&s, mu_mem_default());
     assert_int_equal(hello(&s, (struct who){.host = "a", .min = 2, .max = 2}, &a), 0);
     assert_int_equal(hello(&s, (struct who){.host = "b", .min = 2, .max = 2}, &b), 0);
@@ -313,7 +313,7 @@ static void test_too_few_nodes_give_up_and_say_who_is_here(void **state)
 {
     (void)state;
     struct story s;
-    uint32_t a;
+    uint32_t a = 0;
     begin(&s, mu_mem_default());
     assert_int_equal(hello(&s, (struct who){.host = "a", .min = 2, .max = 2}, &a), 0);
     uint32_t words = 0;
@@ -361,7 +361,7 @@ static void test_lead_address_is_one_that_the_others_can_reach(void **state)
 {
     (void)state;
     struct story s;
-    uint32_t b;
+    uint32_t b = 0;
     struct ctl_msg m;
     begin(&s, mu_mem_default());
     fill_hello(&m, (struct who){.host = "a", .min = 2, .max = 2});

@@ -1,0 +1,632 @@
+/* The agent at work; see agent.h. A callback turns what happened into an event, steps agent/life,
+ * and carries out its actions. */
+#include "agent/agent.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/hosting.h"
+#include "agent/life/life.h"
+#include "agent/link/facts.h"
+#include "agent/link/link.h"
+#include "agent/workers/plan.h"
+#include "agent/workers/report.h"
+#include "agent/workers/work.h"
+#include "base/mem.h"
+#include "base/addr.h"
+#include "base/clock.h"
+
+/* A worker that failed in the present round, for the report. */
+struct failed {
+    struct work_exit exit;
+    int64_t unix_s;
+    char *error_path;
+    char *error_text;
+};
+
+struct agent {
+    const struct agent_options *o;
+    const char *name;
+    struct warden *warden;
+    uv_loop_t loop;
+    struct life life;
+    struct link *link;
+    struct work *work;
+    struct plan *plan;
+    struct hosting hosting;
+    uv_timer_t timer;
+    int64_t timer_at_ns;
+    uv_timer_t goodbye; /* Limit of waiting for others that need our server. */
+    bool left;          /* Everything is closed but what the loop closes by itself. */
+    uv_signal_t signals[AGENT_SIGNALS_MAX];
+    uint32_t signal_count;
+    char run_id[MU_RUN_ID_BYTES];
+    struct failed *failed; /* nproc entries. */
+    uint32_t failed_count;
+    bool leaving; /* EXIT was decided: handles are being closed. */
+    bool link_open;
+    bool work_open;
+    bool goodbye_over;
+};
+
+static void step(struct agent *a, struct life_event *ev);
+
+/* ------------------------------------------------------------------ words */
+
+/* One line to the user: what cannot be shown by a terminal is escaped. */
+static void say(const struct agent *a, const char *text)
+{
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    (void)mu_buf_addf(&b, "%s: ", a->name);
+    for (const char *p = text; *p != '\0'; p++) {
+        unsigned char c = (unsigned char)*p;
+        if (c < 0x20 || c == 0x7f)
+            (void)mu_buf_addf(&b, "\\x%02x", c);
+        else
+            (void)mu_buf_add(&b, p, 1);
+    }
+    (void)mu_buf_adds(&b, "\n");
+    if (write(STDERR_FILENO, b.p, b.n) < 0) {
+        /* Nowhere left to say so. */
+    }
+}
+
+static void say_err(const struct agent *a, const struct mu_err *err)
+{
+    say(a, err->msg);
+}
+
+/* ------------------------------------------------------------------ workers of a round */
+
+static void forget_failures(struct agent *a)
+{
+    for (uint32_t i = 0; i < a->failed_count; i++) {
+        free(a->failed[i].error_path);
+        free(a->failed[i].error_text);
+    }
+    a->failed_count = 0;
+}
+
+/* A fresh port for the next round that this node may lead: a port is never picked and then lost to
+ * someone else. */
+static void renew_store(struct agent *a)
+{
+    struct mu_err err = {0};
+    uint16_t port = 0;
+    hosting_close_store(&a->hosting);
+    if (hosting_reserve_store(&a->hosting, &port, &err) < 0)
+        say_err(a, &err); /* Port 0: another node must lead. */
+    life_set_store_port(&a->life, port);
+}
+
+static void on_all_gone(void *arg)
+{
+    struct agent *a = arg;
+    if (a->life.state == LIFE_STOPPING)
+        renew_store(a);
+    step(a, &(struct life_event){.type = LIFE_EV_ALL_GONE});
+}
+
+/* Keep what the report will say of it. Returns the words for the cause; they live until the next
+ * round. */
+static const char *note_failure(struct agent *a, const struct work_exit *e, struct plan_error *pe)
+{
+    struct failed *f = &a->failed[a->failed_count++];
+    *f = (struct failed){.exit = *e, .unix_s = mu_unix_ms() / 1000};
+    plan_read_error(a->plan, e->local_rank, pe);
+    if (pe->found) {
+        f->error_path = mu_strdup(mu_mem_default(), pe->path);
+        f->unix_s = pe->unix_s != 0 ? pe->unix_s : f->unix_s;
+    }
+    f->error_text = pe->text;
+    pe->text = NULL;
+    if (e->oom_killed)
+        return "killed by the kernel: out of memory";
+    return pe->message[0] != '\0' ? pe->message : NULL;
+}
+
+static void on_exit_of_worker(void *arg, const struct work_exit *e)
+{
+    struct agent *a = arg;
+    struct life_event ev = {
+        .type = LIFE_EV_WORKER_EXIT, .local_rank = e->local_rank, .status = e->status};
+    struct plan_error pe = {0};
+    if (e->status != 0)
+        ev.text = note_failure(a, e, &pe);
+    step(a, &ev);
+    plan_error_fini(&pe);
+}
+
+static int prepare_round(struct agent *a, struct work_round *round, struct mu_err *err)
+{
+    const struct ctl_start *s = &a->life.start;
+    if (s->node_rank == 0) {
+        int r = hosting_open_store(&a->hosting, err);
+        if (r < 0)
+            return r;
+    }
+    struct plan_round facts = {.round = (uint32_t)s->round,
+                               .node_rank = (uint32_t)s->node_rank,
+                               .node_count = (uint32_t)s->node_count,
+                               .rank_base = (uint32_t)s->rank_base,
+                               .world = (uint32_t)s->world,
+                               .role_rank_base = (uint32_t)s->role_rank_base,
+                               .role_world = (uint32_t)s->role_world,
+                               .restarts = (uint32_t)s->restarts,
+                               .lead_addr = s->lead_addr,
+                               .lead_port = (uint16_t)s->lead_port};
+    int r = plan_build(a->plan, &facts, round, err);
+    return r < 0 ? r : plan_make_folders(a->plan, err);
+}
+
+static void spawn(struct agent *a)
+{
+    int32_t pids[MU_WORKERS_MAX];
+    uint32_t failed = 0;
+    struct work_round round;
+    struct mu_err err = {0};
+    forget_failures(a);
+    int r = prepare_round(a, &round, &err);
+    bool nothing_started = r < 0;
+    if (r == 0)
+        r = work_start(a->work, &round, pids, &failed, &err);
+    warden_note_cgroup(a->warden, work_cgroup(a->work)); /* A killed one was replaced. */
+    if (r == 0) {
+        step(a, &(struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
+        return;
+    }
+    say_err(a, &err);
+    step(a,
+         &(struct life_event){.type = LIFE_EV_SPAWN_FAILED, .local_rank = failed, .text = err.msg});
+    if (nothing_started)
+        on_all_gone(a);
+}
+
+/* ------------------------------------------------------------------ the end */
+
+static void report_failures(const struct agent *a)
+{
+    if (a->failed_count == 0 || a->life.success)
+        return;
+    struct report_worker *w = mu_zalloc(mu_mem_default(), a->failed_count * sizeof *w);
+    if (w == NULL)
+        return;
+    for (uint32_t i = 0; i < a->failed_count; i++) {
+        const struct failed *f = &a->failed[i];
+        w[i] = (struct report_worker){
+            .rank = (uint32_t)a->life.start.rank_base + f->exit.local_rank,
+            .local_rank = f->exit.local_rank,
+            .pid = f->exit.pid,
+            .status = f->exit.status,
+            .unix_s = f->unix_s,
+            .error_file = f->error_path,
+            .text = f->error_text,
+            .extra = f->exit.oom_killed ? "killed by the kernel: out of memory" : NULL};
+    }
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    report_block(&b, plan_title(a->plan), a->life.config.hello.host, w, a->failed_count);
+    if (write(STDERR_FILENO, b.p, b.n) < 0) {
+        /* Nowhere left to say so. */
+    }
+    free(w);
+}
+
+/* Hand the first failure's error file to whoever launched us, as torchrun does. */
+static void copy_error_file(const struct agent *a)
+{
+    const char *to = getenv("TORCHELASTIC_ERROR_FILE");
+    if (to == NULL || to[0] == '\0' || a->failed_count == 0 || a->failed[0].error_path == NULL)
+        return;
+    struct mu_err err = {0};
+    if (plan_copy_error(a->failed[0].error_path, to, a->failed[0].exit.status, &err) < 0)
+        say_err(a, &err);
+}
+
+/* Everybody prints the same first cause. */
+static void say_outcome(const struct agent *a)
+{
+    const struct life *l = &a->life;
+    if (l->exit_status == 0)
+        return;
+    report_failures(a);
+    copy_error_file(a);
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    (void)mu_buf_addf(&b, "job %s failed: ", a->run_id);
+    mu_cause_sentence(&l->cause, &b);
+    if (l->start.round > 0)
+        (void)mu_buf_addf(&b, " (round %" PRId64 ", %u of %u restarts used)", l->start.round,
+                          l->restarts, l->max_restarts);
+    say(a, mu_buf_cstr(&b));
+}
+
+static void on_link_closed(void *arg)
+{
+    struct agent *a = arg;
+    a->link_open = false;
+}
+
+static void on_work_closed(void *arg)
+{
+    struct agent *a = arg;
+    a->work_open = false;
+}
+
+static void on_goodbye_over(uv_timer_t *t)
+{
+    struct agent *a = t->data;
+    a->goodbye_over = true;
+}
+
+/* After each turn of the loop: the link first, then, when nobody needs it any more, the server we
+ * host. */
+static void look_after_leaving(struct agent *a)
+{
+    if (a->link_open || a->left || (hosting_is_needed(&a->hosting) && !a->goodbye_over))
+        return;
+    hosting_close(&a->hosting);
+    if (!hosting_is_closed(&a->hosting) || a->work_open)
+        return;
+    uv_close((uv_handle_t *)&a->goodbye, NULL);
+    a->left = true;
+}
+
+static void leave(struct agent *a)
+{
+    a->leaving = true;
+    say_outcome(a);
+    link_close(a->link, on_link_closed, a);
+    work_close(a->work, on_work_closed, a);
+    for (uint32_t i = 0; i < a->signal_count; i++)
+        uv_close((uv_handle_t *)&a->signals[i], NULL);
+    uv_close((uv_handle_t *)&a->timer, NULL);
+    warden_unwatch(a->warden);
+    (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
+}
+
+/* ------------------------------------------------------------------ events and actions */
+
+static void on_timer(uv_timer_t *t)
+{
+    struct agent *a = t->data;
+    a->timer_at_ns = INT64_MAX;
+    step(a, &(struct life_event){.type = LIFE_EV_DEADLINE});
+}
+
+static void arm_timer(struct agent *a, int64_t now_ns)
+{
+    if (a->leaving || a->life.deadline_ns == a->timer_at_ns)
+        return;
+    a->timer_at_ns = a->life.deadline_ns;
+    if (a->timer_at_ns == INT64_MAX) {
+        (void)uv_timer_stop(&a->timer);
+        return;
+    }
+    int64_t in_ns = a->timer_at_ns > now_ns ? a->timer_at_ns - now_ns : 0;
+    uv_update_time(&a->loop); /* Or a stale loop time makes the timer early. */
+    (void)uv_timer_start(&a->timer, on_timer, (uint64_t)((in_ns + MU_NS_PER_MS - 1) / MU_NS_PER_MS),
+                         0);
+}
+
+static void carry_out(struct agent *a, const struct life_action *action)
+{
+    struct ctl_msg m;
+    switch (action->type) {
+    case LIFE_ACT_CONNECT:
+        link_connect(a->link);
+        break;
+    case LIFE_ACT_SEND:
+        life_message(&a->life, action, &m);
+        link_send(a->link, &m);
+        break;
+    case LIFE_ACT_SPAWN:
+        spawn(a);
+        break;
+    case LIFE_ACT_SIGNAL:
+        work_signal(a->work, a->life.signo);
+        break;
+    case LIFE_ACT_KILL:
+        if (a->life.signo != 0 && work_is_running(a->work))
+            mu_log(MU_WARN, "workers.kill", "job=%s round=%" PRId64, a->run_id,
+                   a->life.start.round);
+        work_kill(a->work);
+        break;
+    case LIFE_ACT_SAY:
+        say(a, a->life.words);
+        break;
+    case LIFE_ACT_EXIT:
+        leave(a);
+        break;
+    }
+}
+
+static void log_moves(const struct agent *a, const struct life_out *out)
+{
+    for (uint32_t i = 0; i < out->move_count; i++)
+        if (out->moves[i].from != out->moves[i].to)
+            mu_log(MU_INFO, "life.move", "job=%s round=%" PRId64 " ev=%s %s->%s", a->run_id,
+                   a->life.start.round, life_event_name(out->moves[i].event),
+                   life_state_name(out->moves[i].from), life_state_name(out->moves[i].to));
+}
+
+/* Actions may step again (SPAWN, a link that is lost while sending), so they are copied first. */
+static void step(struct agent *a, struct life_event *ev)
+{
+    struct life_out out;
+    int64_t now_ns = mu_now_ns();
+    ev->unix_ms = mu_unix_ms();
+    if (life_step(&a->life, now_ns, ev, &out) < 0) {
+        mu_log(MU_ERROR, "life.rejected", "state=%s ev=%s", life_state_name(a->life.state),
+               life_event_name(ev->type));
+        return;
+    }
+    log_moves(a, &out);
+    struct life_action few[8];
+    struct life_action *actions =
+        out.count <= MU_COUNT(few) ? few : mu_alloc(mu_mem_default(), out.count * sizeof *actions);
+    MU_ASSERT(actions != NULL);
+    memcpy(actions, out.actions, out.count * sizeof *actions);
+    uint32_t count = out.count;
+    for (uint32_t i = 0; i < count; i++)
+        carry_out(a, &actions[i]);
+    if (actions != few)
+        free(actions);
+    arm_timer(a, now_ns);
+}
+
+/* ------------------------------------------------------------------ the link's news */
+
+/* Nothing listens there and it is us: serve. */
+static void on_first_address(void *arg, const char *host, uint16_t port)
+{
+    struct agent *a = arg;
+    uint16_t got = 0;
+    struct mu_err err = {0};
+    if (a->hosting.rdzv != NULL || a->o->is_host == 0 || !mu_addr_is_local(host))
+        return;
+    int r = hosting_serve_rdzv(&a->hosting, host, port, &got, &err);
+    if (r == 0) {
+        link_set_port(a->link, got);
+        mu_log(MU_INFO, "rdzv.host", "address=%s port=%u", host, got);
+    } else if (r != -EADDRINUSE) {
+        say_err(a, &err);
+    }
+}
+
+static void on_up(void *arg)
+{
+    struct agent *a = arg;
+    struct mu_err err = {0};
+    uint16_t port = 0;
+    if (a->hosting.next_store_fd < 0) {
+        /* The worker store is reached where the server reaches us; a name the user gave may lead
+         * anywhere. */
+        if (a->o->local_addr == NULL || a->o->rdzv == AGENT_RDZV_STANDALONE)
+            link_local_address(a->link, a->hosting.store_host);
+        if (a->hosting.store == NULL && hosting_reserve_store(&a->hosting, &port, &err) < 0)
+            say_err(a, &err);
+        life_set_store_port(&a->life, port);
+    }
+    step(a, &(struct life_event){.type = LIFE_EV_LINK_UP});
+}
+
+static void on_lost(void *arg, const char *text)
+{
+    struct agent *a = arg;
+    mu_log(MU_INFO, "link.lost", "reason=\"%s\"", text);
+    step(a, &(struct life_event){.type = LIFE_EV_LINK_LOST, .text = text});
+}
+
+static void on_failed(void *arg, bool refused, const char *text)
+{
+    struct agent *a = arg;
+    mu_log(MU_DEBUG, "link.failed", "reason=\"%s\"", text);
+    step(a, &(struct life_event){.type = LIFE_EV_LINK_FAILED, .refused = refused, .text = text});
+}
+
+static void on_message(void *arg, const struct ctl_msg *m)
+{
+    static const int events[CTL_TYPE_COUNT] = {
+        [CTL_WELCOME] = LIFE_EV_WELCOME + 1, [CTL_REFUSED] = LIFE_EV_REFUSED + 1,
+        [CTL_WAITING] = LIFE_EV_WAITING + 1, [CTL_START] = LIFE_EV_START + 1,
+        [CTL_STOP] = LIFE_EV_STOP + 1,       [CTL_BEAT] = LIFE_EV_BEAT + 1,
+        [CTL_END] = LIFE_EV_END + 1};
+    struct agent *a = arg;
+    if (m->type == CTL_STOP && a->life.state == LIFE_FINISHED)
+        renew_store(a); /* Nothing of ours runs: STOPPED goes out at once. */
+    if (events[m->type] == 0) {
+        mu_log(MU_WARN, "link.unexpected", "type=%s", ctl_type_name(m->type));
+        return;
+    }
+    step(a, &(struct life_event){.type = (enum life_event_type)(events[m->type] - 1), .msg = m});
+}
+
+static void on_signal(uv_signal_t *s, int signo)
+{
+    struct agent *a = s->data;
+    step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = signo});
+}
+
+static void on_warden_lost(void *arg)
+{
+    struct agent *a = arg;
+    step(a, &(struct life_event){.type = LIFE_EV_OWNER_GONE});
+}
+
+/* ------------------------------------------------------------------ setting up */
+
+static int make_hello(struct agent *a, struct ctl_hello *h, struct mu_err *err)
+{
+    const struct agent_options *o = a->o;
+    struct ctl_msg m;
+    ctl_init(&m, CTL_HELLO);
+    *h = m.u.hello;
+    int r = facts_fill(h, err);
+    if (r < 0)
+        return r;
+    if (mu_strcopy(h->version, sizeof h->version, MUSTER_VERSION) < 0 ||
+        mu_strcopy(h->run_id, sizeof h->run_id, a->run_id) < 0 ||
+        mu_strcopy(h->role, sizeof h->role, o->role) < 0 ||
+        mu_strcopy(h->topology, sizeof h->topology, o->topology != NULL ? o->topology : "") < 0 ||
+        mu_strcopy(h->local_addr, sizeof h->local_addr,
+                   o->local_addr != NULL ? o->local_addr : "") < 0)
+        return mu_err_set(err, -ENAMETOOLONG,
+                          "--rdzv-id, --role, --topology or --local-addr is too long");
+    h->nodes_min = o->nodes_min;
+    h->nodes_max = o->nodes_max;
+    h->nproc = o->nproc;
+    h->max_restarts = o->max_restarts;
+    h->node_rank = o->node_rank;
+    h->join_timeout_ms = o->join_timeout_ns / MU_NS_PER_MS;
+    h->last_call_ms = o->last_call_ns / MU_NS_PER_MS;
+    h->on_join_restart = o->on_join_restart;
+    return 0;
+}
+
+static int make_life(struct agent *a, struct mu_err *err)
+{
+    struct life_config c = {.grace_ns = a->o->shutdown_timeout_ns,
+                            .join_timeout_ns = a->o->connect_timeout_ns,
+                            .server_timeout_ns = a->o->server_timeout_ns,
+                            .seed = (uint64_t)mu_now_ns() ^ (uint64_t)getpid() << 32};
+    int r = make_hello(a, &c.hello, err);
+    if (r < 0)
+        return r;
+    if (life_init(&a->life, mu_mem_default(), mu_now_ns(), &c) < 0)
+        return mu_err_set(err, -ENOMEM, "no memory");
+    return 0;
+}
+
+static int make_plan(struct agent *a, struct mu_err *err)
+{
+    extern char **environ;
+    static const enum plan_kind kinds[] = {[AGENT_PROGRAM_AUTO] = PLAN_AUTO,
+                                           [AGENT_PROGRAM_MODULE] = PLAN_MODULE,
+                                           [AGENT_PROGRAM_DIRECT] = PLAN_PLAIN};
+    const struct agent_options *o = a->o;
+    struct plan_config c = {.nproc = o->nproc,
+                            .role = o->role,
+                            .run_id = a->run_id,
+                            .max_restarts = o->max_restarts,
+                            .kind = kinds[o->program_kind],
+                            .program = o->program,
+                            .args = (const char *const *)o->args,
+                            .python = NULL,
+                            .log_dir = o->log_dir,
+                            .redirects = o->any_redirect ? o->redirects : NULL,
+                            .virtual_local_rank = o->virtual_local_rank,
+                            .signals_to_handle = o->signals_text,
+                            .environment = environ};
+    int r = plan_new(&c, &a->plan, err);
+    if (r < 0)
+        return r;
+    if (plan_warning(a->plan) != NULL)
+        say(a, plan_warning(a->plan));
+    return 0;
+}
+
+static int make_link(struct agent *a, struct mu_err *err)
+{
+    struct link_events e = {.arg = a,
+                            .on_first_address = on_first_address,
+                            .on_up = on_up,
+                            .on_lost = on_lost,
+                            .on_failed = on_failed,
+                            .on_message = on_message};
+    struct mu_endpoint server = a->o->endpoint;
+    if (a->o->rdzv == AGENT_RDZV_STANDALONE) {
+        uint16_t port = 0;
+        int r = hosting_serve_rdzv(&a->hosting, "127.0.0.1", 0, &port, err);
+        if (r < 0)
+            return mu_err_wrap(err, "--standalone");
+        server = (struct mu_endpoint){.host = "127.0.0.1", .port = port, .has_port = true};
+    }
+    return link_new(&a->loop, &server, &e, &a->link) < 0 ? mu_err_set(err, -ENOMEM, "no memory")
+                                                         : 0;
+}
+
+static int watch_signals(struct agent *a, struct mu_err *err)
+{
+    (void)signal(
+        SIGPIPE,
+        SIG_IGN); /* A broken console must not end the job. Workers get the default back. */
+    for (uint32_t i = 0; i < a->o->signal_count; i++) {
+        uv_signal_t *s = &a->signals[a->signal_count];
+        int r = uv_signal_init(&a->loop, s);
+        if (r < 0)
+            return mu_err_set(err, r, "signals: %s", uv_strerror(r));
+        a->signal_count++;
+        s->data = a;
+        r = uv_signal_start(s, on_signal, a->o->signals[i]);
+        if (r < 0)
+            return mu_err_set(err, r, "--signals-to-handle: signal %d cannot be handled: %s",
+                              a->o->signals[i], uv_strerror(r));
+    }
+    return 0;
+}
+
+static int set_up(struct agent *a, struct mu_err *err)
+{
+    struct work_events we = {.arg = a, .on_exit = on_exit_of_worker, .on_all_gone = on_all_gone};
+    int r = a->o->run_id != NULL ? mu_strcopy(a->run_id, sizeof a->run_id, a->o->run_id)
+                                 : facts_uuid(a->run_id);
+    if (r < 0)
+        return mu_err_set(err, r, "--rdzv-id: at most %d characters", MU_RUN_ID_BYTES - 1);
+    a->failed = mu_zalloc(mu_mem_default(), a->o->nproc * sizeof *a->failed);
+    if (a->failed == NULL)
+        return mu_err_set(err, -ENOMEM, "no memory");
+    r = make_plan(a, err);
+    if (r == 0)
+        r = make_life(a, err);
+    if (r == 0)
+        r = make_link(a, err);
+    if (r == 0)
+        r = watch_signals(a, err);
+    if (r == 0)
+        r = work_new(&a->loop, &we, &a->work, err);
+    if (r == 0)
+        r = warden_watch(a->warden, &a->loop, on_warden_lost, a);
+    if (r < 0)
+        return r;
+    warden_note_cgroup(a->warden, work_cgroup(a->work));
+    a->link_open = true;
+    a->work_open = true;
+    return 0;
+}
+
+int agent_run(const struct agent_options *options, struct warden *warden, const char *name)
+{
+    static struct agent a; /* One a process; big. */
+    struct mu_err err = {0};
+    a = (struct agent){.o = options, .name = name, .warden = warden, .timer_at_ns = INT64_MAX};
+    (void)uv_loop_init(&a.loop);
+    hosting_init(&a.hosting, &a.loop);
+    (void)uv_timer_init(&a.loop, &a.timer);
+    (void)uv_timer_init(&a.loop, &a.goodbye);
+    a.timer.data = &a;
+    a.goodbye.data = &a;
+    if (set_up(&a, &err) < 0) {
+        say_err(&a, &err);
+        plan_free(a.plan);
+        return 1; /* The process ends here: nothing was started, the kernel takes the rest. */
+    }
+    step(&a, &(struct life_event){.type = LIFE_EV_DEADLINE});
+    while (uv_run(&a.loop, UV_RUN_ONCE) != 0)
+        if (a.leaving)
+            look_after_leaving(&a);
+    plan_cleanup(a.plan);
+    int status = a.life.exit_status;
+    forget_failures(&a);
+    free(a.failed);
+    plan_free(a.plan);
+    life_fini(&a.life);
+    (void)uv_loop_close(&a.loop);
+    return status;
+}

@@ -1,0 +1,99 @@
+/* The server inside an agent; see hosting.h. */
+#include "agent/hosting.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "base/addr.h"
+#include "base/limits.h"
+#include "base/str.h"
+#include "rendezvous/server/server.h"
+
+void hosting_init(struct hosting *h, uv_loop_t *loop)
+{
+    *h = (struct hosting){.loop = loop, .next_store_fd = -1, .store_host = "*"};
+}
+
+static struct srv_config config_for(unsigned services, const char *host, uint16_t port)
+{
+    struct srv_config c = srv_config_default();
+    c.services = services;
+    c.host = host;
+    c.port = port;
+    c.version = MUSTER_VERSION;
+    c.state_dir = "";
+    return c;
+}
+
+int hosting_serve_rdzv(
+    struct hosting *h, const char *host, uint16_t port, uint16_t *ret_port, struct mu_err *err)
+{
+    struct srv_config c = config_for(SRV_ALL, host, port);
+    int r = srv_start(h->loop, &c, &h->rdzv, err);
+    if (r == 0)
+        *ret_port = srv_port(h->rdzv);
+    return r;
+}
+
+int hosting_reserve_store(struct hosting *h, uint16_t *ret_port, struct mu_err *err)
+{
+    if (h->next_store_fd < 0) {
+        int fd = mu_listen(h->store_host, 0, MU_LISTEN_BACKLOG, &h->next_store_port, err);
+        if (fd < 0)
+            return mu_err_wrap(err, "a port for the worker store");
+        h->next_store_fd = fd;
+    }
+    *ret_port = h->next_store_port;
+    return 0;
+}
+
+static void on_closed(void *arg)
+{
+    struct hosting *h = arg;
+    h->closing--;
+}
+
+static void close_server(struct hosting *h, struct srv **s)
+{
+    if (*s == NULL)
+        return;
+    h->closing++;
+    srv_close(*s, on_closed, h);
+    *s = NULL;
+}
+
+int hosting_open_store(struct hosting *h, struct mu_err *err)
+{
+    MU_ASSERT(h->store == NULL && h->next_store_fd >= 0);
+    struct srv_config c = config_for(SRV_STORE, h->store_host, 0);
+    c.listen_fd = h->next_store_fd;
+    int r = srv_start(h->loop, &c, &h->store, err);
+    if (r < 0)
+        return mu_err_wrap(err, "the worker store");
+    h->next_store_fd = -1;
+    return 0;
+}
+
+void hosting_close_store(struct hosting *h)
+{
+    close_server(h, &h->store);
+}
+
+bool hosting_is_needed(const struct hosting *h)
+{
+    return h->rdzv != NULL && (srv_agent_count(h->rdzv) > 0 || srv_live_job_count(h->rdzv) > 0);
+}
+
+void hosting_close(struct hosting *h)
+{
+    close_server(h, &h->store);
+    close_server(h, &h->rdzv);
+    if (h->next_store_fd >= 0)
+        (void)close(h->next_store_fd); /* Nothing left to do about it. */
+    h->next_store_fd = -1;
+}
+
+bool hosting_is_closed(const struct hosting *h)
+{
+    return h->closing == 0;
+}

@@ -1,0 +1,48 @@
+/* What an agent serves for others: the rendezvous, where --rdzv names this node and nothing listens
+ * there, and the worker store of a round that it leads. The only place, with agent/main.c's wiring,
+ * that knows the server. */
+#ifndef MUSTER_AGENT_HOSTING_H
+#define MUSTER_AGENT_HOSTING_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "base/err.h"
+
+struct srv;
+
+struct hosting {
+    uv_loop_t *loop;
+    struct srv *rdzv;  /* NULL: not hosted here. */
+    struct srv *store; /* Of the round that we lead; NULL: none. */
+    int next_store_fd; /* Bound and listening for a round to come; -1: none. */
+    uint16_t next_store_port;
+    char store_host[64]; /* Address it is bound to; "*": every address. */
+    uint32_t closing;    /* Servers whose handles are not all closed yet. */
+};
+
+void hosting_init(struct hosting *h, uv_loop_t *loop);
+
+/* Serve the rendezvous at that numeric address. Returns 0 and the port, -EADDRINUSE when somebody
+ * does already, or another negative errno with a sentence. */
+int hosting_serve_rdzv(
+    struct hosting *h, const char *host, uint16_t port, uint16_t *ret_port, struct mu_err *err);
+
+/* Have a port bound for the next round's store. Returns 0 and *ret_port, also when there was one
+ * already. */
+int hosting_reserve_store(struct hosting *h, uint16_t *ret_port, struct mu_err *err);
+
+/* The round begins and we lead it: answer on the reserved port. Its keys are its own. */
+int hosting_open_store(struct hosting *h, struct mu_err *err);
+/* The round is over: its store and every connection to it go. */
+void hosting_close_store(struct hosting *h);
+
+/* May we go, or do other agents still need the rendezvous here? */
+bool hosting_is_needed(const struct hosting *h);
+/* Close all. Returns at once; the loop runs until hosting_is_closed(). */
+void hosting_close(struct hosting *h);
+bool hosting_is_closed(const struct hosting *h);
+
+#endif

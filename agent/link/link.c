@@ -1,0 +1,464 @@
+/* The connection to the server; see link.h. States: idle, resolving, connecting, up, closing. */
+#include "agent/link/link.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/addr.h"
+#include "base/clock.h"
+
+#define READ_CHUNK 65536
+#define UNSENT_MAX                                                                                 \
+    (4 * MU_FRAME_BYTES_MAX) /* A server that reads nothing for so long is not there. */
+
+enum link_state {
+    LINK_IDLE,
+    LINK_RESOLVING,
+    LINK_CONNECTING,
+    LINK_UP,
+    LINK_CLOSING
+};
+
+struct link {
+    uv_loop_t *loop;
+    struct link_events events;
+    struct mu_endpoint server;
+    enum link_state state;
+    bool ever_resolved;
+
+    uv_getaddrinfo_t resolving;
+    struct addrinfo *found; /* Of the last look-up; freed at its end. */
+    struct addrinfo *next;  /* The address to try next. */
+    struct mu_addr numeric; /* When the endpoint is numeric: no look-up at all. */
+
+    uv_tcp_t *tcp;    /* Of the present attempt or connection, in its struct attempt. */
+    uv_timer_t timer; /* Limit of an attempt, or of the goodbye. */
+    uint32_t handles; /* Open ones: `done` when the last is closed. */
+
+    struct mu_buf in;
+    struct mu_buf scratch;
+    size_t unsent;
+    bool reset_wanted; /* A callback found the connection bad. */
+    char text[320];
+    void (*done)(void *arg);
+    void *done_arg;
+};
+
+/* One attempt, and the connection it becomes. Freed in the close callback: a request of an attempt
+ * that was given up is cancelled only there, so it must not be reused before. */
+struct attempt {
+    uv_tcp_t tcp;
+    uv_connect_t req;
+};
+
+struct write {
+    uv_write_t req;
+    struct link *link;
+    size_t n;
+    char bytes[];
+};
+
+static void try_next(struct link *l);
+
+/* ------------------------------------------------------------------ closing */
+
+static void maybe_free(struct link *l)
+{
+    if (l->state != LINK_CLOSING || l->handles > 0)
+        return;
+    void (*done)(void *) = l->done;
+    void *arg = l->done_arg;
+    if (l->found != NULL)
+        uv_freeaddrinfo(l->found);
+    mu_buf_fini(&l->in);
+    mu_buf_fini(&l->scratch);
+    free(l);
+    if (done != NULL)
+        done(arg);
+}
+
+static void on_tcp_closed(uv_handle_t *h)
+{
+    struct link *l = h->data;
+    free(h);
+    l->handles--;
+    maybe_free(l);
+}
+
+static void on_timer_closed(uv_handle_t *h)
+{
+    struct link *l = h->data;
+    l->handles--;
+    maybe_free(l);
+}
+
+/* Drop the connection without an orderly end: the server must not take it for our death. */
+static void drop(struct link *l)
+{
+    uv_tcp_t *tcp = l->tcp;
+    l->tcp = NULL;
+    if (tcp == NULL)
+        return;
+    if (uv_tcp_close_reset(tcp, on_tcp_closed) < 0 && !uv_is_closing((uv_handle_t *)tcp))
+        uv_close((uv_handle_t *)tcp, on_tcp_closed);
+}
+
+static void lose(struct link *l, const char *text)
+{
+    (void)uv_timer_stop(&l->timer);
+    bool was_up = l->state == LINK_UP;
+    drop(l);
+    l->state = LINK_IDLE;
+    mu_buf_reset(&l->in);
+    if (was_up)
+        l->events.on_lost(l->events.arg, text);
+}
+
+/* ------------------------------------------------------------------ reading */
+
+static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
+{
+    struct link *l = h->data;
+    (void)suggested;
+    *buf = mu_buf_reserve(&l->in, READ_CHUNK) < 0 ? uv_buf_init(NULL, 0)
+                                                  : uv_buf_init(l->in.p + l->in.n, READ_CHUNK);
+}
+
+/* Hand out every whole frame. Stops when a handler closed or lost the link. */
+static void take_frames(struct link *l)
+{
+    size_t used = 0;
+    while (l->state == LINK_UP) {
+        struct mu_str json;
+        size_t frame = 0;
+        struct mu_err err = {0};
+        struct ctl_msg m;
+        int r = ctl_frame(mu_str_of(l->in.p + used, l->in.n - used), &json, &frame, &err);
+        if (r == 0)
+            break;
+        if (r > 0)
+            r = ctl_decode(json, &m, &l->scratch, &err);
+        if (r == -ENOMSG) { /* A newer server: what we do not know we skip. */
+            used += frame;
+            continue;
+        }
+        if (r < 0) {
+            (void)snprintf(l->text, sizeof l->text, "the server sent %s", err.msg);
+            lose(l, l->text);
+            return;
+        }
+        used += frame;
+        l->events.on_message(l->events.arg, &m);
+    }
+    if (l->state == LINK_UP)
+        mu_buf_consume(&l->in, used);
+}
+
+static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
+{
+    struct link *l = s->data;
+    (void)buf;
+    if (l->tcp != (uv_tcp_t *)s || l->state != LINK_UP)
+        return;
+    if (n > 0) {
+        l->in.n += (size_t)n;
+        take_frames(l);
+    } else if (n < 0) {
+        (void)snprintf(l->text, sizeof l->text, "%s",
+                       n == UV_EOF ? "the server closed the connection" : uv_strerror((int)n));
+        lose(l, l->text);
+    }
+}
+
+/* ------------------------------------------------------------------ connecting */
+
+static void options_for(const uv_tcp_t *tcp)
+{
+    uv_os_fd_t fd = -1;
+    /* Idle and then silent: keepalive. Silent with data under way: the user time-out. Each alone
+     * misses the other's case. */
+    static const struct {
+        int level;
+        int name;
+        int value;
+    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},  {SOL_SOCKET, SO_KEEPALIVE, 1},
+                   {IPPROTO_TCP, TCP_KEEPIDLE, 1}, {IPPROTO_TCP, TCP_KEEPINTVL, 1},
+                   {IPPROTO_TCP, TCP_KEEPCNT, 3},  {IPPROTO_TCP, TCP_USER_TIMEOUT, 2500}};
+    if (uv_fileno((const uv_handle_t *)tcp, &fd) < 0)
+        return;
+    for (size_t i = 0; i < MU_COUNT(options); i++)
+        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+                         sizeof options[i].value); /* Without it we are slower, not wrong. */
+}
+
+static void fail(struct link *l, int code, const char *what)
+{
+    (void)uv_timer_stop(&l->timer);
+    drop(l);
+    l->state = LINK_IDLE;
+    (void)snprintf(l->text, sizeof l->text, "%.120s port %u: %s", l->server.host, l->server.port,
+                   what);
+    l->events.on_failed(l->events.arg, code == UV_ECONNREFUSED, l->text);
+}
+
+static void on_connected(uv_connect_t *req, int status)
+{
+    struct link *l = req->data;
+    if (l->state != LINK_CONNECTING || req->handle != (uv_stream_t *)l->tcp)
+        return; /* Of an attempt that was given up. */
+    if (status < 0) {
+        drop(l);
+        if (l->next != NULL)
+            try_next(l);
+        else
+            fail(l, status, uv_strerror(status));
+        return;
+    }
+    (void)uv_timer_stop(&l->timer);
+    options_for(l->tcp);
+    l->state = LINK_UP;
+    mu_buf_reset(&l->in);
+    l->unsent = 0;
+    uv_buf_t greeting = uv_buf_init((char *)(uintptr_t)CTL_GREETING, CTL_GREETING_BYTES);
+    if (uv_try_write((uv_stream_t *)l->tcp, &greeting, 1) != CTL_GREETING_BYTES ||
+        uv_read_start((uv_stream_t *)l->tcp, on_alloc, on_read) < 0) {
+        lose(l, "the connection broke at once");
+        return;
+    }
+    l->events.on_up(l->events.arg);
+}
+
+static void on_attempt_limit(uv_timer_t *t)
+{
+    struct link *l = t->data;
+    if (l->state == LINK_CONNECTING) {
+        drop(l);
+        if (l->next != NULL)
+            try_next(l);
+        else
+            fail(l, UV_ETIMEDOUT, "no answer to a connection attempt");
+    } else if (l->state == LINK_CLOSING && l->tcp != NULL) { /* It does not take our goodbye. */
+        uv_close((uv_handle_t *)&l->timer, on_timer_closed);
+        drop(l);
+    }
+}
+
+static void connect_to(struct link *l, const struct sockaddr *to)
+{
+    struct attempt *a = mu_zalloc(mu_mem_default(), sizeof *a);
+    if (a == NULL || uv_tcp_init(l->loop, &a->tcp) < 0) {
+        free(a);
+        fail(l, UV_ENOMEM, "no memory");
+        return;
+    }
+    _Static_assert(offsetof(struct attempt, tcp) == 0,
+                   "on_tcp_closed() frees the attempt by its handle");
+    a->tcp.data = l;
+    a->req.data = l;
+    l->tcp = &a->tcp;
+    l->handles++;
+    l->state = LINK_CONNECTING;
+    int r = uv_tcp_connect(&a->req, &a->tcp, to, on_connected);
+    if (r < 0) {
+        drop(l);
+        if (l->next != NULL)
+            try_next(l);
+        else
+            fail(l, r, uv_strerror(r));
+        return;
+    }
+    (void)uv_timer_start(&l->timer, on_attempt_limit, (uint64_t)(LINK_CONNECT_NS / MU_NS_PER_MS),
+                         0);
+}
+
+static void try_next(struct link *l)
+{
+    const struct addrinfo *a = l->next;
+    l->next = a->ai_next;
+    connect_to(l, a->ai_addr);
+}
+
+static void tell_first_address(struct link *l, const struct sockaddr *sa)
+{
+    char host[MU_ADDR_BYTES];
+    if (l->ever_resolved)
+        return;
+    l->ever_resolved = true;
+    if (l->events.on_first_address != NULL)
+        l->events.on_first_address(l->events.arg, mu_addr_host(sa, host), l->server.port);
+}
+
+static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
+{
+    struct link *l = req->data;
+    l->handles--;
+    if (l->state != LINK_RESOLVING) {
+        uv_freeaddrinfo(found);
+        maybe_free(l);
+        return;
+    }
+    if (status < 0 || found == NULL) {
+        char what[120];
+        (void)snprintf(what, sizeof what, "the name cannot be resolved (%s)",
+                       status < 0 ? uv_strerror(status) : "no address");
+        fail(l, status, what);
+        return;
+    }
+    if (l->found != NULL)
+        uv_freeaddrinfo(l->found);
+    l->found = found;
+    l->next = found;
+    tell_first_address(l, found->ai_addr);
+    try_next(l);
+}
+
+void link_connect(struct link *l)
+{
+    if (l->state != LINK_IDLE)
+        return;
+    if (mu_addr_parse(l->server.host, l->server.port, &l->numeric) == 0) {
+        tell_first_address(l, (const struct sockaddr *)&l->numeric.ss);
+        (void)mu_addr_parse(l->server.host, l->server.port,
+                            &l->numeric); /* The port may have been set. */
+        l->next = NULL;
+        connect_to(l, (const struct sockaddr *)&l->numeric.ss);
+        return;
+    }
+    static const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    char service[8];
+    (void)snprintf(service, sizeof service, "%u", l->server.port);
+    l->state = LINK_RESOLVING;
+    l->resolving.data = l;
+    int r = uv_getaddrinfo(l->loop, &l->resolving, on_resolved, l->server.host, service, &hints);
+    if (r < 0)
+        fail(l, r, uv_strerror(r));
+    else
+        l->handles++;
+}
+
+/* ------------------------------------------------------------------ writing */
+
+static void on_written(uv_write_t *req, int status)
+{
+    struct write *w = (struct write *)req;
+    struct link *l = w->link;
+    l->unsent -= w->n < l->unsent ? w->n : l->unsent;
+    free(w);
+    (void)status; /* A broken connection shows in on_read. */
+}
+
+static void write_later(struct link *l, const char *p, size_t n)
+{
+    struct write *w = l->unsent + n > UNSENT_MAX ? NULL : mu_alloc(mu_mem_default(), sizeof *w + n);
+    if (w == NULL) {
+        lose(l, "the server does not read");
+        return;
+    }
+    w->link = l;
+    w->n = n;
+    memcpy(w->bytes, p, n);
+    l->unsent += n;
+    uv_buf_t buf = uv_buf_init(w->bytes, (unsigned)n);
+    if (uv_write(&w->req, (uv_stream_t *)l->tcp, &buf, 1, on_written) < 0) {
+        l->unsent -= n;
+        free(w);
+    }
+}
+
+void link_send(struct link *l, const struct ctl_msg *m)
+{
+    if (l->state != LINK_UP)
+        return;
+    MU_CLEANUP(mu_buf_fini) struct mu_buf out;
+    mu_buf_init(&out, mu_mem_default());
+    if (ctl_encode(m, &out) < 0) {
+        lose(l, "no memory");
+        return;
+    }
+    uv_buf_t buf = uv_buf_init(out.p, (unsigned)out.n);
+    int n = l->unsent == 0 ? uv_try_write((uv_stream_t *)l->tcp, &buf, 1) : 0;
+    size_t sent = n > 0 ? (size_t)n : 0;
+    if (sent < out.n)
+        write_later(l, out.p + sent, out.n - sent);
+}
+
+/* ------------------------------------------------------------------ life of the object */
+
+int link_new(uv_loop_t *loop,
+             const struct mu_endpoint *server,
+             const struct link_events *events,
+             struct link **ret)
+{
+    struct link *l = mu_zalloc(mu_mem_default(), sizeof *l);
+    if (l == NULL)
+        return -ENOMEM;
+    l->loop = loop;
+    l->server = *server;
+    l->events = *events;
+    mu_buf_init(&l->in, mu_mem_default());
+    mu_buf_init(&l->scratch, mu_mem_default());
+    (void)uv_timer_init(loop, &l->timer); /* Cannot fail. */
+    l->timer.data = l;
+    l->handles = 1;
+    *ret = l;
+    return 0;
+}
+
+void link_set_port(struct link *l, uint16_t port)
+{
+    l->server.port = port;
+}
+
+void link_local_address(const struct link *l, char *ret)
+{
+    struct sockaddr_storage ss;
+    int len = sizeof ss;
+    ret[0] = '\0';
+    if (l->state == LINK_UP && uv_tcp_getsockname(l->tcp, (struct sockaddr *)&ss, &len) == 0)
+        (void)mu_addr_host((const struct sockaddr *)&ss, ret);
+}
+
+static void on_shutdown(uv_shutdown_t *req, int status)
+{
+    struct link *l = req->data;
+    uv_tcp_t *tcp = (uv_tcp_t *)req->handle;
+    (void)status;
+    free(req);
+    if (l->tcp != tcp)
+        return;
+    l->tcp = NULL;
+    (void)uv_timer_stop(&l->timer);
+    uv_close((uv_handle_t *)&l->timer, on_timer_closed);
+    uv_close((uv_handle_t *)tcp, on_tcp_closed); /* After a shutdown: the end is orderly. */
+}
+
+void link_close(struct link *l, void (*done)(void *arg), void *arg)
+{
+    bool up = l->state == LINK_UP;
+    l->done = done;
+    l->done_arg = arg;
+    (void)uv_timer_stop(&l->timer);
+    if (l->state == LINK_RESOLVING)
+        (void)uv_cancel((uv_req_t *)&l->resolving); /* Its callback comes either way. */
+    l->state = LINK_CLOSING;
+    uv_shutdown_t *req = up ? mu_alloc(mu_mem_default(), sizeof *req) : NULL;
+    if (req != NULL) {
+        req->data = l;
+        (void)uv_read_stop((uv_stream_t *)l->tcp);
+        if (uv_shutdown(req, (uv_stream_t *)l->tcp, on_shutdown) == 0) {
+            (void)uv_timer_start(&l->timer, on_attempt_limit,
+                                 (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
+            return;
+        }
+        free(req);
+    }
+    uv_close((uv_handle_t *)&l->timer, on_timer_closed);
+    drop(l);
+}

@@ -1,0 +1,56 @@
+/* The agent's connection to the rendezvous server: name, address, connection, frames. When to
+ * connect is agent/life's business; one attempt at a time. All calls on the loop's thread. */
+#ifndef MUSTER_AGENT_LINK_H
+#define MUSTER_AGENT_LINK_H
+
+#include <stdbool.h>
+
+#include <uv.h>
+
+#include "base/ctl.h"
+#include "base/err.h"
+#include "base/parse.h"
+
+struct link;
+
+struct link_events {
+    void *arg;
+    /* The server's name led to this numeric address, before the first attempt to connect there.
+     * Called once. The agent may begin to serve there itself. NULL: not wanted. */
+    void (*on_first_address)(void *arg, const char *host, uint16_t port);
+    void (*on_up)(void *arg);
+    /* It was up and is not any more. */
+    void (*on_lost)(void *arg, const char *text);
+    /* An attempt failed. refused: a machine answered that nobody listens there. */
+    void (*on_failed)(void *arg, bool refused, const char *text);
+    void (*on_message)(void *arg, const struct ctl_msg *m);
+};
+
+/* `server` and `events` are copied. Returns 0 or -ENOMEM. */
+int link_new(uv_loop_t *loop,
+             const struct mu_endpoint *server,
+             const struct link_events *events,
+             struct link **ret);
+
+/* Another port of the same host, before the first attempt: where the agent itself began to serve on
+ * a free one. */
+void link_set_port(struct link *l, uint16_t port);
+
+/* Begin an attempt: on_up or on_failed follows, within LINK_CONNECT_NS for each address the name
+ * has. */
+#define LINK_CONNECT_NS INT64_C(3000000000)
+void link_connect(struct link *l);
+
+/* Send one message; lost without a word when the link is not up (agent/life says it again when it
+ * is). */
+void link_send(struct link *l, const struct ctl_msg *m);
+
+/* Our own numeric address of the connection; "" when it is not up. `ret` has MU_ADDR_BYTES. */
+void link_local_address(const struct link *l, char *ret);
+
+/* Write what is queued, close in order, free. At most MU_GOODBYE_NS. `done` is called when the last
+ * handle is gone. No event follows. While the process lives on, a connection is never closed in
+ * order but here: to the server an orderly end without BYE is a death. */
+void link_close(struct link *l, void (*done)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,77 @@
+/* node-agent: one per node and job. Parses, wires, returns. */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "agent/options.h"
+#include "agent/workers/warden.h"
+#include "base/log.h"
+#include "base/str.h"
+
+struct command {
+    int argc;
+    char **argv;
+    const char *name;
+};
+
+/* Called through a link named torchrun it is one, in its sentences too. */
+static const char *base_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+static int show(void (*text)(struct mu_buf *, const char *), const char *name)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    text(&b, name);
+    (void)fputs(mu_buf_cstr(&b), stdout);
+    mu_buf_fini(&b);
+    return 0;
+}
+
+static int bad_usage(const struct command *c, int status, const struct mu_err *err)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    if (status == 2)
+        agent_options_usage(&b, c->name);
+    (void)mu_buf_addf(&b, "%s: error: %s\n", c->name, err->msg);
+    (void)fputs(mu_buf_cstr(&b), stderr);
+    mu_buf_fini(&b);
+    return status;
+}
+
+static int agent_main(struct warden *warden, void *arg)
+{
+    extern char **environ;
+    const struct command *c = arg;
+    static struct agent_options o;
+    struct mu_err err = {0};
+    struct mu_buf notes;
+    int status = 2;
+    mu_buf_init(&notes, mu_mem_default());
+    int r = agent_options_parse(&o, c->argc, c->argv, environ, &agent_machine_real, &notes, &status,
+                                &err);
+    if (notes.n > 0)
+        (void)fputs(mu_buf_cstr(&notes), stderr);
+    mu_buf_fini(&notes);
+    if (r < 0)
+        return bad_usage(c, status, &err);
+    if (o.mode == AGENT_SHOW_HELP)
+        return show(agent_options_help, c->name);
+    if (o.mode == AGENT_SHOW_VERSION) {
+        (void)printf("%s %s\n", c->name, MUSTER_VERSION);
+        return 0;
+    }
+    mu_log_setup(c->name, o.log_level, o.log_format);
+    return agent_run(&o, warden, c->name);
+}
+
+int main(int argc, char **argv)
+{
+    struct command c = {argc, argv, argc > 0 ? base_name(argv[0]) : "node-agent"};
+    return warden_run(c.name, agent_main, &c);
+}

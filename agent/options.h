@@ -1,0 +1,129 @@
+/* node-agent's command line: torchrun's grammar and flags, ours beside them, every value typed and
+ * checked.
+ *
+ * One table (options_table.c) gives the parser, usage, --help and the man page. Words of the
+ * command line beat PET_* variables, the last occurrence of a flag wins, unique prefixes are
+ * enough, and the first word that is no flag is the program. Source: torchrun 2.13, seen from
+ * outside; where it differs, a comment says so. */
+#ifndef MUSTER_AGENT_OPTIONS_H
+#define MUSTER_AGENT_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+/* What main() does with the command line. */
+enum agent_mode {
+    AGENT_RUN,
+    AGENT_SHOW_HELP,
+    AGENT_SHOW_VERSION
+};
+
+/* Where agents meet.
+ * STANDALONE  this agent alone hosts a rendezvous on a free loopback port, under a fresh run id
+ * STATIC      --master-addr and --master-port, or a static endpoint: exactly nodes_max nodes
+ * DYNAMIC     --rdzv, or backend c10d: nodes_min to nodes_max nodes */
+enum agent_rdzv {
+    AGENT_RDZV_STANDALONE,
+    AGENT_RDZV_STATIC,
+    AGENT_RDZV_DYNAMIC
+};
+
+/* What the program word is.
+ * AUTO    a Python script, or a file that is executable and runs as it is
+ * MODULE  python -u -m NAME
+ * DIRECT  looked up in PATH and run as it is (--no-python) */
+enum agent_program_kind {
+    AGENT_PROGRAM_AUTO,
+    AGENT_PROGRAM_MODULE,
+    AGENT_PROGRAM_DIRECT
+};
+
+/* Which of a worker's streams go to files: bits. */
+enum {
+    AGENT_STDOUT = 1,
+    AGENT_STDERR = 2
+};
+
+#define AGENT_SIGNALS_MAX 32
+
+/* What the words cpu, gpu and auto of --nproc-per-node mean here. Asked only when they are used. */
+struct agent_machine {
+    uint32_t (*cpus)(void); /* CPUs of the affinity mask. */
+    /* GPUs: entries of `visible` ($CUDA_VISIBLE_DEVICES; NULL: unset), else device nodes. */
+    uint32_t (*gpus)(const char *visible);
+};
+extern const struct agent_machine agent_machine_real;
+
+/* Strings are borrowed from argv and envp, or static. Times are in ns. */
+struct agent_options {
+    enum agent_mode mode;
+
+    /* the job */
+    uint32_t nodes_min;
+    uint32_t nodes_max;
+    uint32_t nproc;
+    uint32_t max_restarts;
+    int32_t node_rank; /* -1: any. */
+    bool on_join_restart;
+    const char *run_id;   /* NULL: the caller makes a fresh one (a UUID). */
+    const char *role;     /* May be "". */
+    const char *topology; /* NULL: none. */
+
+    /* where and how to meet */
+    enum agent_rdzv rdzv;
+    struct mu_endpoint endpoint; /* STANDALONE: localhost, port 0. Port 0: a free one. */
+    int is_host; /* rdzv-conf is_host: 1 serve the rendezvous here, 0 never, -1 find out. */
+    const char *local_addr;     /* NULL: not given. */
+    int64_t join_timeout_ns;    /* For enough nodes to come. */
+    int64_t last_call_ns;       /* For more than enough to come. */
+    int64_t connect_timeout_ns; /* For the server to be reached the first time. */
+    int64_t server_timeout_ns;  /* For a lost server, once something is needed from it. */
+
+    /* the workers */
+    enum agent_program_kind program_kind;
+    const char *program;
+    char *const *args;  /* Behind the program, up to and with NULL. */
+    const char *python; /* $PYTHON_EXEC, else "python3". */
+    bool virtual_local_rank;
+    int64_t shutdown_timeout_ns; /* SIGTERM to SIGKILL. */
+    int signals[AGENT_SIGNALS_MAX];
+    uint32_t signal_count;
+    const char *signals_text; /* As given: workers see it. */
+
+    /* output */
+    const char *log_dir; /* NULL: not given. "/dev/null": no files at all. */
+    bool no_files;       /* log_dir is /dev/null. */
+    bool any_redirect;
+    uint8_t redirects[MU_WORKERS_MAX]; /* By local rank: AGENT_STDOUT | AGENT_STDERR. */
+    int64_t monitor_interval_ns;       /* Checked; nothing here polls. */
+    enum mu_log_level log_level;
+    enum mu_log_format log_format;
+};
+
+/* Read the command line and the environment.
+ *
+ * notes     warnings, one sentence a line, for main() to print; appended.
+ * ret_exit  on failure: the exit status, 2 for usage, 1 for values that are found wrong later.
+ * Returns 0; or -EINVAL with one sentence that names the flag or variable, what was wrong and what
+ * would be right; or -ENOMEM. */
+int agent_options_parse(struct agent_options *ret,
+                        int argc,
+                        char *const *argv,
+                        char *const *envp,
+                        const struct agent_machine *machine,
+                        struct mu_buf *notes,
+                        int *ret_exit,
+                        struct mu_err *err);
+
+/* Texts from the same table. `name`: how the program was called ("node-agent", "torchrun"). */
+void agent_options_usage(struct mu_buf *out, const char *name);
+void agent_options_help(struct mu_buf *out, const char *name);
+void agent_options_man(struct mu_buf *out); /* The OPTIONS section, as man(7) macros. */
+
+#endif

@@ -1,0 +1,443 @@
+/* The table of flags, and what the text of each means. torchrun's rows come first, in its own
+ * order; ours follow. */
+#include "agent/options_table.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <strings.h>
+
+#include "base/cause.h"
+
+#define NS_PER_S INT64_C(1000000000)
+#define YEAR_NS (INT64_C(366) * 86400 * NS_PER_S) /* Longer is a slip of the finger. */
+
+/* --- readers: one per row --- */
+
+static int set_nnodes(struct reading *rd, const char *text, const char *what)
+{
+    char min_text[32];
+    char shown[64];
+    const char *colon = strchr(text, ':');
+    size_t n = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    int64_t min = 0;
+    int64_t max = 0;
+    (void)mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text)));
+    if (n >= sizeof min_text || (colon != NULL && strchr(colon + 1, ':') != NULL))
+        return option_fail(rd, 1, "%s: %s is not N or MIN:MAX", what, shown);
+    memcpy(min_text, text, n);
+    min_text[n] = '\0';
+    int r = option_int(rd, 1, min_text, 1, MU_NODES_MAX, what, &min);
+    if (r == 0)
+        r = option_int(rd, 1, colon != NULL ? colon + 1 : min_text, 1, MU_NODES_MAX, what, &max);
+    if (r < 0)
+        return r;
+    if (min > max)
+        return option_fail(rd, 1, "%s: %s: the first number may not be greater than the second",
+                           what, shown);
+    rd->o->nodes_min = (uint32_t)min;
+    rd->o->nodes_max = (uint32_t)max;
+    return 0;
+}
+
+static int set_nproc(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->nproc = text;
+    return 0;
+}
+
+static int set_backend(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->backend = text;
+    return 0;
+}
+
+static int set_endpoint(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->endpoint = text;
+    return 0;
+}
+
+static int set_run_id(struct reading *rd, const char *text, const char *what)
+{
+    if (strlen(text) >= MU_RUN_ID_BYTES)
+        return option_fail(rd, 1, "%s is longer than %d characters", what, MU_RUN_ID_BYTES - 1);
+    rd->run_id = text;
+    return 0;
+}
+
+static int set_conf(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->conf = text;
+    return 0;
+}
+
+static int set_standalone(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->standalone = true;
+    return 0;
+}
+
+static int set_max_restarts(struct reading *rd, const char *text, const char *what)
+{
+    int64_t n = 0;
+    int r = option_int(rd, 2, text, 0, MU_RESTARTS_MAX, what, &n);
+    if (r == 0)
+        rd->o->max_restarts = (uint32_t)n;
+    return r;
+}
+
+/* Seconds; a text that is no number is usage, a senseless number is found later. */
+static int
+seconds(struct reading *rd, const char *text, int64_t min_ns, const char *what, int64_t *ret_ns)
+{
+    int r = mu_parse_seconds(text, min_ns, YEAR_NS, what, ret_ns, rd->err);
+    return r == 0 ? 0 : option_fail_as(rd, r == -ERANGE ? 1 : 2);
+}
+
+static int set_monitor_interval(struct reading *rd, const char *text, const char *what)
+{
+    return seconds(rd, text, 1, what, &rd->o->monitor_interval_ns);
+}
+
+static int set_nothing(struct reading *rd, const char *text, const char *what)
+{
+    (void)rd;
+    (void)text;
+    (void)what;
+    return 0;
+}
+
+static int set_event_log_handler(struct reading *rd, const char *text, const char *what)
+{
+    char shown[64];
+    if (strcmp(text, "null") == 0)
+        return 0;
+    if (strcmp(text, "console") == 0)
+        return option_fail(rd, 1, "%s=console is not available in this version: use null", what);
+    return option_fail(rd, 1, "%s: %s is not one of null, console", what,
+                       mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
+}
+
+static int set_role(struct reading *rd, const char *text, const char *what)
+{
+    if (strlen(text) >= MU_ROLE_BYTES)
+        return option_fail(rd, 1, "%s is longer than %d characters", what, MU_ROLE_BYTES - 1);
+    rd->o->role = text;
+    return 0;
+}
+
+static int set_module(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->module = true;
+    return 0;
+}
+
+static int set_no_python(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->no_python = true;
+    return 0;
+}
+
+static int set_run_path(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    return option_fail(rd, 1,
+                       "%s is not available in this version: leave it out, the script then "
+                       "runs as python -u SCRIPT",
+                       what);
+}
+
+static int set_log_dir(struct reading *rd, const char *text, const char *what)
+{
+    if (text[0] == '\0')
+        return option_fail(rd, 1, "%s is empty: give a directory, or /dev/null for no files", what);
+    rd->o->log_dir = text;
+    return 0;
+}
+
+static int set_redirects(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->redirects_text = text;
+    return 0;
+}
+
+static int set_tee(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->tee_text = text;
+    return 0;
+}
+
+static int set_filter(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->filter_text = text;
+    return 0;
+}
+
+static int set_node_rank(struct reading *rd, const char *text, const char *what)
+{
+    int64_t n = 0;
+    int r = option_int(rd, 2, text, 0, MU_NODES_MAX - 1, what, &n);
+    if (r < 0)
+        return r;
+    rd->node_rank_given = true;
+    rd->o->node_rank = (int32_t)n;
+    return 0;
+}
+
+static int set_master_addr(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->master_addr = text;
+    return 0;
+}
+
+static int set_master_port(struct reading *rd, const char *text, const char *what)
+{
+    int64_t port = 0;
+    int r = option_int(rd, 2, text, 0, 65535, what, &port);
+    if (r == 0)
+        rd->master_port = text;
+    return r;
+}
+
+static int set_local_addr(struct reading *rd, const char *text, const char *what)
+{
+    if (text[0] == '\0' || strlen(text) >= MU_HOST_BYTES)
+        return option_fail(rd, 1, "%s: give a name or address of 1 to %d characters", what,
+                           MU_HOST_BYTES - 1);
+    rd->o->local_addr = text;
+    return 0;
+}
+
+static int set_logs_specs(struct reading *rd, const char *text, const char *what)
+{
+    char shown[64];
+    return option_fail(rd, 1,
+                       "%s: %s is a plug-in for Python's torchrun and cannot be loaded here: "
+                       "use --log-dir and --redirects",
+                       what, mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
+}
+
+static int set_numa_binding(struct reading *rd, const char *text, const char *what)
+{
+    return option_fail(rd, 1,
+                       "%s=%s is not available in this version: run the program under "
+                       "numactl instead",
+                       what, text);
+}
+
+static int signal_number(const char *name)
+{
+    static const struct {
+        const char *name;
+        int signo;
+    } other_names[] = {{"SIGIOT", SIGABRT}, {"SIGPOLL", SIGIO}, {"SIGCLD", SIGCHLD}};
+    char buf[16];
+    for (int signo = 1; signo < 32; signo++)
+        if (strcmp(mu_signal_name(signo, buf), name) == 0)
+            return signo;
+    for (size_t i = 0; i < MU_COUNT(other_names); i++)
+        if (strcmp(other_names[i].name, name) == 0)
+            return other_names[i].signo;
+    return 0;
+}
+
+static int add_signal(struct reading *rd, struct mu_str s, const char *what)
+{
+    char name[24] = "";
+    char shown[48];
+    struct agent_options *o = rd->o;
+    memcpy(name, s.p, s.n < sizeof name - 1 ? s.n : sizeof name - 1);
+    int signo = s.n < sizeof name ? signal_number(name) : 0;
+    if (signo == 0) {
+        option_note(rd, "%s: %s is not the name of a signal (as in SIGTERM) and is left out", what,
+                    mu_quote(shown, sizeof shown, s));
+        return 0;
+    }
+    if (signo == SIGKILL || signo == SIGSTOP)
+        return option_fail(rd, 1, "%s: %s cannot be caught by any program", what, name);
+    for (uint32_t i = 0; i < o->signal_count; i++)
+        if (o->signals[i] == signo)
+            return 0;
+    MU_ASSERT(o->signal_count < AGENT_SIGNALS_MAX); /* 31 signals, each once. */
+    o->signals[o->signal_count++] = signo;
+    return 0;
+}
+
+static int set_signals(struct reading *rd, const char *text, const char *what)
+{
+    rd->o->signal_count = 0; /* The list replaces the one before. */
+    rd->o->signals_text = text;
+    for (const char *p = text;; p++) {
+        p += strspn(p, " \t");
+        size_t n = strcspn(p, ",");
+        size_t trimmed = n;
+        while (trimmed > 0 && (p[trimmed - 1] == ' ' || p[trimmed - 1] == '\t'))
+            trimmed--;
+        int r = add_signal(rd, mu_str_of(p, trimmed), what);
+        if (r < 0)
+            return r;
+        p += n;
+        if (*p == '\0')
+            return 0;
+    }
+}
+
+static int set_shutdown_timeout(struct reading *rd, const char *text, const char *what)
+{
+    /* Beyond torchrun, which wants whole seconds: fractions. */
+    return seconds(rd, text, 0, what, &rd->o->shutdown_timeout_ns);
+}
+
+static int set_virtual_local_rank(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->o->virtual_local_rank = true;
+    return 0;
+}
+
+static int set_rdzv(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->rdzv = text;
+    return 0;
+}
+
+static int set_on_join(struct reading *rd, const char *text, const char *what)
+{
+    char shown[48];
+    rd->o->on_join_restart = strcmp(text, "restart") == 0;
+    if (!rd->o->on_join_restart && strcmp(text, "wait") != 0)
+        return option_fail(rd, 2, "%s: %s is not one of wait|restart", what,
+                           mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
+    return 0;
+}
+
+static int set_server_timeout(struct reading *rd, const char *text, const char *what)
+{
+    return seconds(rd, text, 1, what, &rd->o->server_timeout_ns);
+}
+
+static int set_topology(struct reading *rd, const char *text, const char *what)
+{
+    if (strlen(text) >= MU_HOST_BYTES)
+        return option_fail(rd, 1, "%s is longer than %d characters", what, MU_HOST_BYTES - 1);
+    rd->o->topology = text[0] != '\0' ? text : NULL;
+    return 0;
+}
+
+static int set_log_format(struct reading *rd, const char *text, const char *what)
+{
+    char shown[48];
+    if (strcmp(text, "json") != 0 && strcmp(text, "text") != 0)
+        return option_fail(rd, 2, "%s: %s is not one of text|json", what,
+                           mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
+    rd->o->log_format = strcmp(text, "json") == 0 ? MU_LOG_JSON : MU_LOG_TEXT;
+    return 0;
+}
+
+static int act_help(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->o->mode = AGENT_SHOW_HELP;
+    return 0;
+}
+
+static int act_version(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->o->mode = AGENT_SHOW_VERSION;
+    return 0;
+}
+
+/* --- the table --- */
+
+/* clang-format off */
+const struct option_row option_rows[] = {
+    {"nnodes", 0, 0, "N|MIN:MAX", set_nnodes, "1:1",
+     "Nodes of the job. MIN:MAX lets it run with fewer than MAX; more than MAX wait as spares."},
+    {"nproc-per-node", 0, 0, "N|cpu|gpu|auto", set_nproc, "1",
+     "Workers of this node: a number, or one per CPU of the affinity mask, one per visible GPU, or auto: GPUs where there "
+     "are any, else CPUs. Nodes may differ."},
+    {"rdzv-backend", 0, 0, "static|c10d", set_backend, "static",
+     "torchrun's word for how nodes meet. Both meet at an rdzv-server here; etcd is not needed."},
+    {"rdzv-endpoint", 0, 0, "HOST[:PORT]", set_endpoint, NULL,
+     "torchrun's word for where nodes meet. With c10d the port is 29400 unless given; static needs one."},
+    {"rdzv-id", 0, 0, "ID", set_run_id, "none",
+     "The job's run id: agents with the same id at the same server meet. Empty: a fresh one."},
+    {"rdzv-conf", 0, 0, "KEY=VALUE,...", set_conf, NULL,
+     "Settings of the rendezvous: join_timeout (600 s for enough nodes to come), last_call_timeout (30 s for more than "
+     "enough), read_timeout (60 s to reach the server at first), timeout (900 s, static), is_host. torchrun's other keys "
+     "are accepted."},
+    {"standalone", 0, 0, NULL, set_standalone, NULL,
+     "One node by itself, under a fresh run id; endpoint, backend and id are ignored. Also what happens when nothing "
+     "says where to meet and one node is enough."},
+    {"max-restarts", 0, 0, "N", set_max_restarts, "0",
+     "How many failures the job may start again after, on all nodes together. Nodes that come and go cost nothing."},
+    {"monitor-interval", 0, 0, "SECONDS", set_monitor_interval, "0.1",
+     "Accepted for torchrun's sake: nothing here polls."},
+    {"start-method", 0, OPTION_WORDS, "spawn|fork|forkserver", set_nothing, "spawn",
+     "Accepted for torchrun's sake: it concerns --run-path alone."},
+    {"event-log-handler", 0, 0, "null", set_event_log_handler, "null", "Where torchrun's events go: nowhere."},
+    {"role", 0, 0, "NAME", set_role, "default", "The workers' role: ROLE_NAME, and who ROLE_RANK counts."},
+    {"module", 'm', 0, NULL, set_module, NULL, "The program is a Python module: python -u -m NAME."},
+    {"no-python", 0, 0, NULL, set_no_python, NULL, "The program is no Python script: look it up in PATH and run it."},
+    {"run-path", 0, 0, NULL, set_run_path, NULL, "Not available in this version."},
+    {"log-dir", 0, 0, "DIR", set_log_dir, NULL,
+     "Where workers' files go: DIR/ID_RANDOM/attempt_N/LOCAL_RANK/. /dev/null: no files at all, --redirects has no effect."},
+    {"redirects", 'r', 0, "MAP", set_redirects, "0",
+     "Which streams go to files instead of the console: 1 stdout, 2 stderr, 3 both, 0 none; for all workers, or "
+     "RANK:DIGIT,RANK:DIGIT by local rank."},
+    {"tee", 't', 0, "MAP", set_tee, "0", "Files and console: not available in this version."},
+    {"local-ranks-filter", 0, 0, "LIST", set_filter, NULL,
+     "Local ranks that may write to the console. In this version the list must name them all."},
+    {"duplicate-stdout-filters", 0, 0, "LIST", set_nothing, NULL, "Accepted: it concerns --tee alone."},
+    {"duplicate-stderr-filters", 0, 0, "LIST", set_nothing, NULL, "Accepted: it concerns --tee alone."},
+    {"node-rank", 0, 0, "N", set_node_rank, NULL, "The rank this node wants among the nodes. Not with backend c10d."},
+    {"master-addr", 0, 0, "HOST", set_master_addr, "127.0.0.1", "Where nodes meet, static, when there is no endpoint."},
+    {"master-port", 0, 0, "PORT", set_master_port, "29500",
+     "And on which port. Giving it on a single node means: meet there, not by yourself."},
+    {"local-addr", 0, 0, "HOST", set_local_addr, NULL, "Name or address under which others reach this node."},
+    {"logs-specs", 0, OPTION_NO_PET, "NAME", set_logs_specs, NULL, "A plug-in of Python's torchrun: refused."},
+    {"numa-binding", 0, OPTION_NO_PET | OPTION_WORDS, "node|socket|exclusive|core-complex", set_numa_binding, NULL,
+     "Not available in this version."},
+    {"signals-to-handle", 0, 0, "LIST", set_signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+     "Signals that are passed on to the workers before the agent ends."},
+    {"shutdown-timeout", 0, 0, "SECONDS", set_shutdown_timeout, "30",
+     "From a signal that asks workers to end to SIGKILL, whatever the reason. Also TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
+    {"virtual-local-rank", 0, 0, NULL, set_virtual_local_rank, NULL,
+     "Every worker gets LOCAL_RANK 0 and its own single entry of CUDA_VISIBLE_DEVICES."},
+    {"help", 'h', OPTION_NO_PET | OPTION_ACTS, NULL, act_help, NULL, "Print this and end."},
+
+    {"rdzv", 0, OPTION_OWN, "HOST[:PORT]", set_rdzv, NULL,
+     "Where nodes meet: an rdzv-server, port 29500 unless given. If HOST is this node and nothing listens there, this "
+     "agent serves it. Takes the place of --rdzv-backend and --rdzv-endpoint."},
+    {"on-join", 0, OPTION_OWN | OPTION_WORDS, "wait|restart", set_on_join, "wait",
+     "What a node that arrives while the job runs does when there is room: wait for the next round, or start one."},
+    {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",
+     "How long a lost server is waited for once something is needed from it. Workers run on meanwhile."},
+    {"topology", 0, OPTION_OWN, "KEY", set_topology, NULL,
+     "Sorts before the host name when ranks are first given out: nodes of one rack or switch get neighbouring ranks."},
+    {"log-format", 0, OPTION_OWN | OPTION_WORDS, "text|json", set_log_format, "text",
+     "Form of the agent's own log lines. Their level is LOGLEVEL's: ERROR, WARNING, INFO or DEBUG."},
+    {"version", 0, OPTION_OWN | OPTION_NO_PET | OPTION_ACTS, NULL, act_version, NULL, "Print the version and end."},
+};
+/* clang-format on */
+const size_t option_count = MU_COUNT(option_rows);

@@ -1,0 +1,139 @@
+/* /proc read without memory of its own; see family.h. */
+#include "agent/workers/family.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+
+/* Called as the numbers come, piece by piece: "12 345 6" may be cut anywhere. */
+static int each_number(int fd, family_fn *fn, void *arg)
+{
+    char piece[4096];
+    long number = 0;
+    bool in_number = false;
+    for (;;) {
+        ssize_t n = read(fd, piece, sizeof(piece));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        for (ssize_t i = 0; i < n; i++) {
+            if (isdigit((unsigned char)piece[i])) {
+                number = number * 10 + (piece[i] - '0');
+                in_number = true;
+            } else if (in_number) {
+                fn(arg, (pid_t)number);
+                number = 0;
+                in_number = false;
+            }
+        }
+        if (n == 0) {
+            if (in_number)
+                fn(arg, (pid_t)number);
+            return 0;
+        }
+    }
+}
+
+/* The parent's pid in /proc/<pid>/stat: second field after the name, which may hold blanks and
+ * brackets itself. */
+static pid_t parent_of(int proc_fd, const char *name)
+{
+    char path[32];
+    char text[512];
+    int parent = 0;
+    (void)snprintf(path, sizeof(path), "%.20s/stat", name);
+    MU_CLEANUP(mu_closep) int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    const char *end = strrchr(text, ')');
+    if (end == NULL || sscanf(end + 1, " %*c %d", &parent) != 1)
+        return 0;
+    return parent;
+}
+
+static void closedirp(DIR **d)
+{
+    if (*d != NULL)
+        (void)closedir(*d);
+}
+
+/* Where the kernel has no `children` files (CONFIG_PROC_CHILDREN): every process is asked for its
+ * parent. */
+static int each_by_parent(family_fn *fn, void *arg)
+{
+    MU_CLEANUP(closedirp) DIR *proc = opendir("/proc");
+    if (proc == NULL)
+        return -errno;
+    pid_t self = getpid();
+    for (const struct dirent *e = readdir(proc); e != NULL; e = readdir(proc)) {
+        if (!isdigit((unsigned char)e->d_name[0]) || parent_of(dirfd(proc), e->d_name) != self)
+            continue;
+        int pid = 0;
+        if (sscanf(e->d_name, "%d", &pid) == 1)
+            fn(arg, pid);
+    }
+    return 0;
+}
+
+int family_each(family_fn *fn, void *arg)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+    MU_CLEANUP(mu_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? each_by_parent(fn, arg) : each_number(fd, fn, arg);
+}
+
+/* FNV-1a. Two of a round's thousand entries share a tag once in 10^13 rounds. */
+#define TAG_START UINT64_C(0xcbf29ce484222325)
+static uint64_t tag_add(uint64_t tag, char c)
+{
+    return (tag ^ (unsigned char)c) * UINT64_C(0x100000001b3);
+}
+
+uint64_t family_tag(const char *entry)
+{
+    uint64_t tag = TAG_START;
+    for (; *entry != '\0'; entry++)
+        tag = tag_add(tag, *entry);
+    return tag == 0 ? 1 : tag;
+}
+
+uint64_t family_tag_of(pid_t pid, const char *prefix)
+{
+    char path[32];
+    char piece[4096];
+    size_t prefix_bytes = strlen(prefix);
+    size_t at = 0;   /* Position in the entry. */
+    size_t same = 0; /* Its bytes that are the prefix's. */
+    uint64_t tag = TAG_START;
+    (void)snprintf(path, sizeof(path), "/proc/%d/environ", (int)pid);
+    MU_CLEANUP(mu_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    for (;;) {
+        ssize_t n = fd < 0 ? -1 : read(fd, piece, sizeof(piece));
+        if (n <= 0)
+            return 0;
+        for (ssize_t i = 0; i < n; i++) {
+            if (piece[i] == '\0') {
+                if (same == prefix_bytes)
+                    return tag == 0 ? 1 : tag;
+                at = same = 0;
+                tag = TAG_START;
+                continue;
+            }
+            if (at < prefix_bytes && same == at && piece[i] == prefix[at])
+                same++;
+            at++;
+            tag = tag_add(tag, piece[i]);
+        }
+    }
+}

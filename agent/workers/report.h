@@ -1,0 +1,28 @@
+/* The closing failure report, in torchrun's form. Pure but for the local time zone. */
+#ifndef MUSTER_AGENT_REPORT_H
+#define MUSTER_AGENT_REPORT_H
+
+#include <stdint.h>
+
+#include "base/str.h"
+
+struct report_worker {
+    uint32_t rank;
+    uint32_t local_rank;
+    int32_t pid;
+    int32_t status;         /* Exit status > 0, or minus the signal's number. */
+    int64_t unix_s;         /* From its error file, else when it was noticed. */
+    const char *error_file; /* NULL: none. */
+    const char *text;       /* Traceback or message of the error file; NULL: none. */
+    const char *extra;      /* One more fact ("killed by the kernel for memory"); NULL: none. */
+};
+
+/* Append the block. `w` in the order in which the failures were noticed, at least one; the earliest
+ * second is the root cause, and the first noticed among equals. */
+void report_block(struct mu_buf *b,
+                  const char *title,
+                  const char *host,
+                  const struct report_worker *w,
+                  uint32_t count);
+
+#endif

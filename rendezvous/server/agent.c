@@ -1,0 +1,323 @@
+/* A connection of an agent: the greeting, frames in, frames out. What messages mean is jobs.c's and
+ * the job's business. */
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "rendezvous/server/internal.h"
+
+/* Two unanswered probes and a third: with one second each the kernel knows of a cut cable in about
+ * three, which is the default lease. Keepalive sees an idle link, the user time-out one with unsent
+ * bytes: each alone misses the other's case. */
+static void set_patience(struct conn *c)
+{
+    int64_t lease_ms = c->srv->config.lease_ns / MU_NS_PER_MS;
+    int64_t third_s = lease_ms / 3000;
+    int seconds = third_s < 1 ? 1 : third_s > 32767 ? 32767 : (int)third_s;
+    int64_t user_ms = lease_ms * 5 / 6;
+    int user = user_ms < 1 ? 1 : user_ms > INT32_MAX ? INT32_MAX : (int)user_ms;
+    (void)setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+    (void)setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+    (void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user, sizeof user);
+}
+
+void agent_open(struct conn *c)
+{
+    struct agent *a = mu_zalloc(mu_mem_default(), sizeof *a);
+    if (a == NULL) {
+        conn_close(c);
+        return;
+    }
+    a->conn = c;
+    a->node = JOB_NO_NODE;
+    mu_buf_init(&a->in, mu_mem_default());
+    mu_buf_init(&a->out, mu_mem_default());
+    c->kind = CONN_AGENT;
+    c->u.agent = a;
+    set_patience(c);
+    agent_readable(c); /* The greeting is there, most often the hello too. */
+}
+
+void agent_free(struct agent *a)
+{
+    struct srv *s = a->conn->srv;
+    for (struct agent **p = &s->dirty; a->dirty && *p != NULL; p = &(*p)->dirty_next) {
+        if (*p == a) {
+            *p = a->dirty_next;
+            break;
+        }
+    }
+    if (a->job != NULL) {
+        a->job->agents[a->node] = NULL;
+        s->agent_count--;
+    }
+    mu_buf_fini(&a->in);
+    mu_buf_fini(&a->out);
+    mu_mem_free(mu_mem_default(), a);
+}
+
+/* --- out --- */
+
+static void make_dirty(struct agent *a)
+{
+    struct srv *s = a->conn->srv;
+    if (a->dirty)
+        return;
+    a->dirty = true;
+    a->dirty_next = s->dirty;
+    s->dirty = a;
+}
+
+void agent_send(struct agent *a, const struct ctl_msg *m)
+{
+    if (a->close_after || a->broken || a->drop)
+        return;
+    if (ctl_encode(m, &a->out) < 0 || a->out.n - a->out_at > SRV_AGENT_OUT_BYTES_MAX)
+        a->broken = true;
+    make_dirty(a);
+}
+
+void agent_close_after(struct agent *a)
+{
+    a->close_after = true;
+    make_dirty(a);
+}
+
+void agent_drop(struct agent *a)
+{
+    a->drop = true;
+    make_dirty(a);
+}
+
+void agent_refuse(struct agent *a, const char *text, bool retry)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_REFUSED);
+    (void)mu_strcopy(m.u.refused.text, sizeof m.u.refused.text, text); /* Errors are shorter. */
+    m.u.refused.retry = retry;
+    agent_send(a, &m);
+    agent_close_after(a);
+}
+
+/* Returns 0: all is out; 1: the peer must read first; or a negative errno. */
+static int write_pending(struct agent *a)
+{
+    while (a->out_at < a->out.n) {
+        ssize_t n = send(a->conn->fd, a->out.p + a->out_at, a->out.n - a->out_at,
+                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n >= 0)
+            a->out_at += (size_t)n;
+        else if (errno == EAGAIN)
+            return 1;
+        else if (errno != EINTR)
+            return -errno;
+    }
+    mu_buf_fini(&a->out);
+    a->out_at = 0;
+    return 0;
+}
+
+static void log_lost(struct agent *a, const char *why)
+{
+    struct srv *s = a->conn->srv;
+    uint32_t left_out = 0;
+    char peer[MU_ADDR_BYTES];
+    if (mu_log_allowed(&s->log_agent, s->now_ns, SRV_LOG_BURST, &left_out))
+        mu_log(MU_WARN, "agent.closed", "peer=%s reason=\"%s\" left_out=%u",
+               conn_peer(a->conn, peer), why, left_out);
+}
+
+/* Everything is said: the peer is told so and may still speak until it closes. Closing at once
+ * would, with bytes of its own on their way, reset the connection over what it has not read yet. */
+static void begin_to_leave(struct agent *a)
+{
+    if (a->conn->list == LIST_LEAVING)
+        return;
+    (void)shutdown(a->conn->fd, SHUT_WR); /* Fails when the peer is gone, which is as well. */
+    conn_move(a->conn, LIST_LEAVING);
+}
+
+static void flush(struct agent *a)
+{
+    if (a->drop) {
+        conn_close(a->conn);
+        return;
+    }
+    int r = a->broken ? -ENOBUFS : write_pending(a);
+    if (r < 0) {
+        if (!a->told)
+            log_lost(a, a->broken ? "does not read what it is sent, or no memory for it"
+                                  : strerror(-r));
+        agent_lost(a, JOB_EV_NODE_AWAY);
+        return;
+    }
+    conn_want(a->conn, UV_READABLE | (r == 1 ? UV_WRITABLE : 0));
+    if (r == 0 && a->close_after)
+        begin_to_leave(a);
+}
+
+void agent_writable(struct conn *c)
+{
+    flush(c->u.agent);
+}
+
+void agent_flush_dirty(struct srv *s)
+{
+    while (s->dirty != NULL) { /* A lost one makes news for others, which land here again. */
+        struct agent *a = s->dirty;
+        s->dirty = a->dirty_next;
+        a->dirty = false;
+        flush(a);
+    }
+}
+
+void agent_lost(struct agent *a, enum job_event_type how)
+{
+    struct srv *s = a->conn->srv;
+    struct srv_job *sj = a->job;
+    uint32_t node = a->node;
+    conn_close(a->conn); /* And with it `a`: the job's SENDs to this node find nobody. */
+    if (sj != NULL && !s->closing)
+        jobs_event(s, sj, how, node, NULL);
+}
+
+/* --- in --- */
+
+/* An agent's message as a job's event; JOB_EV_COUNT: only a server says this. */
+static enum job_event_type event_of(enum ctl_type t)
+{
+    switch (t) {
+    case CTL_HELLO:
+        return JOB_EV_HELLO;
+    case CTL_STARTED:
+        return JOB_EV_STARTED;
+    case CTL_EXITED:
+        return JOB_EV_EXITED;
+    case CTL_FAILED:
+        return JOB_EV_WORKER_FAILED;
+    case CTL_FINISHED:
+        return JOB_EV_FINISHED;
+    case CTL_STOPPED:
+        return JOB_EV_STOPPED;
+    case CTL_BYE:
+        return JOB_EV_BYE;
+    case CTL_BEAT:
+        return JOB_EV_BEAT;
+    case CTL_WELCOME:
+    case CTL_REFUSED:
+    case CTL_WAITING:
+    case CTL_START:
+    case CTL_STOP:
+    case CTL_END:
+    case CTL_TYPE_COUNT:
+        break;
+    }
+    return JOB_EV_COUNT;
+}
+
+/* The peer broke the protocol: it is told why, and its connection ends. */
+static void misbehaved(struct agent *a, const char *text)
+{
+    log_lost(a, text);
+    if (a->job == NULL) {
+        agent_refuse(a, text, false);
+        return;
+    }
+    a->broken = true;
+    a->told = true;
+    make_dirty(a);
+}
+
+static void handle_message(struct agent *a, const struct ctl_msg *m)
+{
+    struct srv *s = a->conn->srv;
+    enum job_event_type ev = event_of(m->type);
+    if (ev == JOB_EV_HELLO) {
+        if (a->said_hello) {
+            misbehaved(a, "a second hello on one connection");
+            return;
+        }
+        a->said_hello = true;
+        jobs_hello(s, a, m);
+    } else if (ev == JOB_EV_COUNT) {
+        misbehaved(a, "a message that only a server sends");
+    } else if (!a->said_hello) {
+        misbehaved(a, "the first message must be hello");
+    } else if (a->job != NULL) {
+        jobs_event(s, a->job, ev, a->node, m);
+    }
+    /* Else it was forgotten, and its last words change nothing. */
+}
+
+static bool is_ending(const struct agent *a)
+{
+    return a->drop || a->broken || (a->close_after && a->job == NULL);
+}
+
+/* Handles every whole frame of `in`. Returns how many bytes are done with. */
+static size_t handle_frames(struct agent *a, struct mu_str in)
+{
+    struct srv *s = a->conn->srv;
+    size_t done = 0;
+    if (!a->greeted) {
+        if (in.n < CTL_GREETING_BYTES)
+            return 0;
+        a->greeted = true; /* Compared when it was peeked at. */
+        done = CTL_GREETING_BYTES;
+    }
+    while (!is_ending(a)) {
+        struct mu_err err = {0};
+        struct mu_str json;
+        size_t frame_bytes = 0;
+        struct ctl_msg m;
+        int r = ctl_frame(mu_str_of(in.p + done, in.n - done), &json, &frame_bytes, &err);
+        if (r == 0)
+            return done;
+        if (r > 0) {
+            done += frame_bytes;
+            r = ctl_decode(json, &m, &s->decoded, &err);
+        }
+        if (r == 0)
+            handle_message(a, &m);
+        else if (r !=
+                 -ENOMSG) /* A newer agent's message that this version does not know is skipped. */
+            misbehaved(a, r == -ENOMEM ? "no memory for its message" : err.msg);
+    }
+    return in.n;
+}
+
+static int take_bytes(struct agent *a, size_t n)
+{
+    struct srv *s = a->conn->srv;
+    if (a->in.n == 0) {
+        size_t done = handle_frames(a, mu_str_of(s->scratch, n));
+        return mu_buf_add(&a->in, s->scratch + done, n - done);
+    }
+    if (mu_buf_add(&a->in, s->scratch, n) < 0)
+        return -ENOMEM;
+    size_t done = handle_frames(a, mu_str_of(a->in.p, a->in.n));
+    mu_buf_consume(&a->in, done);
+    if (a->in.n == 0)
+        mu_buf_fini(&a->in);
+    return 0;
+}
+
+void agent_readable(struct conn *c)
+{
+    struct srv *s = c->srv;
+    struct agent *a = c->u.agent;
+    ssize_t n = recv(c->fd, s->scratch, SRV_SCRATCH_BYTES, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0) {
+        if (take_bytes(a, (size_t)n) < 0)
+            misbehaved(a, "no memory for its message");
+        return;
+    }
+    /* Closed without a goodbye: its process is gone. Reset, or silent for the kernel's patience:
+     * unknown, it may come back. */
+    if (n < 0)
+        log_lost(a, strerror(errno));
+    agent_lost(a, n == 0 ? JOB_EV_NODE_DEAD : JOB_EV_NODE_AWAY);
+}

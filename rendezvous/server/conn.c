@@ -1,0 +1,418 @@
+/* One connection: who calls (its first bytes), which list it is in, when its patience ends, how it
+ * ends. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <utlist.h>
+
+#include "base/clock.h"
+#include "rendezvous/server/internal.h"
+
+/* Who can be told from the bytes seen so far. */
+enum caller {
+    CALLER_UNKNOWN, /* Could still be several: more bytes are needed. */
+    CALLER_STORE,
+    CALLER_AGENT,
+    CALLER_HTTP,
+    CALLER_TLS,
+    CALLER_STRANGER
+};
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+char *conn_peer(const struct conn *c, char *ret)
+{
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_addr = c->addr};
+    return mu_addr_host((const struct sockaddr *)&in6, ret);
+}
+
+/* --- lists and time-outs --- */
+
+static int64_t list_timeout_ns(const struct srv *s, size_t list)
+{
+    return list == LIST_FRESH     ? s->config.first_bytes_ns
+           : list == LIST_LEAVING ? MU_GOODBYE_NS
+                                  : MU_NEVER;
+}
+
+/* One timer for all: armed for the earliest head, left alone when that goes away (it then fires
+ * once for nothing), silent when the lists are empty. */
+static void arm_sweep(struct srv *s)
+{
+    int64_t at = MU_NEVER;
+    for (size_t l = LIST_FRESH; l <= LIST_LEAVING; l++) {
+        int64_t head_at =
+            s->lists[l] != NULL ? s->lists[l]->since_ns + list_timeout_ns(s, l) : MU_NEVER;
+        at = head_at < at ? head_at : at;
+    }
+    if (at >= s->sweep_at_ns)
+        return;
+    int64_t wait_ms = (at - s->now_ns) / MU_NS_PER_MS + 1;
+    (void)uv_timer_start(&s->sweep, conn_on_sweep, wait_ms > 0 ? (uint64_t)wait_ms : 0, 0);
+    s->sweep_at_ns = at;
+}
+
+void conn_move(struct conn *c, enum conn_list list)
+{
+    struct srv *s = c->srv;
+    DL_DELETE(s->lists[c->list], c);
+    c->list = (uint8_t)list;
+    c->since_ns = s->now_ns;
+    DL_APPEND(s->lists[c->list], c);
+    if (list == LIST_FRESH || list == LIST_LEAVING)
+        arm_sweep(s);
+}
+
+static struct host *host_find(struct srv *s, const struct in6_addr *addr)
+{
+    struct host *h = NULL;
+    HASH_FIND(hh, s->hosts, addr, sizeof *addr, h);
+    return h;
+}
+
+/* A PyTorch 1.13 client opens two connections, one of which never says anything, and its process
+ * aborts when that one is closed. A silent connection is kept while its host has more legacy
+ * clients than such keepsakes. Source: docs/protocol.md "The store". */
+static bool park(struct conn *c)
+{
+    struct host *h = host_find(c->srv, &c->addr);
+    if (h == NULL || h->parked >= h->legacy)
+        return false;
+    h->parked++;
+    c->host = h;
+    c->kind = CONN_PARKED;
+    conn_move(c, LIST_PARKED);
+    return true;
+}
+
+void conn_count_legacy(struct conn *c)
+{
+    struct srv *s = c->srv;
+    struct host *h = host_find(s, &c->addr);
+    if (h == NULL) {
+        h = mu_zalloc(mu_mem_default(), sizeof *h);
+        if (h == NULL)
+            return; /* Then its silent twin is closed in time: the client's loss, not ours. */
+        h->addr = c->addr;
+        HASH_ADD(hh, s->hosts, addr, sizeof h->addr, h);
+        if (h->hh.tbl == NULL) { /* uthash found no memory. */
+            mu_mem_free(mu_mem_default(), h);
+            return;
+        }
+    }
+    h->legacy++;
+    c->host = h;
+}
+
+/* The last legacy client of a host left: those that were kept for it get their first time-out anew.
+ */
+static void unpark_all(struct srv *s, struct host *h)
+{
+    struct conn *c = NULL;
+    struct conn *next = NULL;
+    DL_FOREACH_SAFE(s->lists[LIST_PARKED], c, next)
+    {
+        if (c->host != h)
+            continue;
+        c->host = NULL;
+        c->kind = CONN_NEW;
+        conn_move(c, LIST_FRESH);
+    }
+}
+
+static void leave_host(struct conn *c)
+{
+    struct srv *s = c->srv;
+    struct host *h = c->host;
+    if (h == NULL)
+        return;
+    c->host = NULL;
+    if (c->kind == CONN_PARKED) {
+        h->parked--;
+        return;
+    }
+    if (--h->legacy > 0)
+        return;
+    unpark_all(s, h);
+    HASH_DEL(s->hosts, h);
+    mu_mem_free(mu_mem_default(), h);
+}
+
+static void
+log_stranger(struct conn *c, enum mu_log_level level, const char *what, struct mu_str bytes)
+{
+    struct srv *s = c->srv;
+    char peer[MU_ADDR_BYTES];
+    char shown[48] = "\"\"";
+    uint32_t left_out = 0;
+    if (!mu_log_on(level) || !mu_log_allowed(&s->log_stranger, s->now_ns, SRV_LOG_BURST, &left_out))
+        return;
+    mu_log(level, "conn.closed", "peer=%s reason=\"%s\" bytes=%s left_out=%u", conn_peer(c, peer),
+           what, bytes.n > 0 ? mu_quote(shown, sizeof shown, bytes) : shown, left_out);
+}
+
+/* The head's patience is over. */
+static void time_out(struct conn *c)
+{
+    if (c->list == LIST_FRESH && c->kind == CONN_NEW && park(c))
+        return;
+    if (c->list == LIST_FRESH)
+        log_stranger(c, MU_INFO, "said nothing that makes sense in time", mu_str_of(NULL, 0));
+    if (c->kind == CONN_AGENT)
+        agent_lost(c->u.agent, JOB_EV_NODE_AWAY);
+    else
+        conn_close(c);
+}
+
+void conn_on_sweep(uv_timer_t *timer)
+{
+    struct srv *s = timer->data;
+    s->now_ns = mu_now_ns();
+    for (size_t l = LIST_FRESH; l <= LIST_LEAVING; l++)
+        while (s->lists[l] != NULL && s->lists[l]->since_ns + list_timeout_ns(s, l) <= s->now_ns)
+            time_out(s->lists[l]);
+    s->sweep_at_ns = MU_NEVER;
+    arm_sweep(s);
+    srv_settle(s);
+}
+
+/* --- birth and death --- */
+
+static void on_closed(uv_handle_t *h)
+{
+    struct conn *c = h->data;
+    struct srv *s = c->srv;
+    mu_mem_free(mu_mem_default(), c);
+    srv_handle_closed(s);
+}
+
+int conn_release(struct conn *c)
+{
+    struct srv *s = c->srv;
+    int fd = c->fd;
+    MU_ASSERT(c->kind != CONN_CLOSED);
+    leave_host(c);
+    if (c->kind == CONN_STORE)
+        store_client_free(c->u.client);
+    else if (c->kind == CONN_AGENT)
+        agent_free(c->u.agent);
+    DL_DELETE(s->lists[c->list], c);
+    s->conn_count--;
+    c->kind = CONN_CLOSED;
+    c->fd = -1;
+    uv_close((uv_handle_t *)&c->poll, on_closed);
+    return fd;
+}
+
+void conn_close(struct conn *c)
+{
+    (void)close(conn_release(c)); /* libuv let go of it: uv_close() stops the watch at once. */
+}
+
+static struct in6_addr address_of(const struct sockaddr *sa)
+{
+    struct in6_addr a = IN6ADDR_ANY_INIT;
+    if (sa->sa_family == AF_INET6) {
+        struct sockaddr_in6 in6;
+        memcpy(&in6, sa, sizeof in6);
+        a = in6.sin6_addr;
+    } else if (sa->sa_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, sa, sizeof in);
+        a.s6_addr[10] = 0xff;
+        a.s6_addr[11] = 0xff;
+        memcpy(&a.s6_addr[12], &in.sin_addr, 4);
+    }
+    return a;
+}
+
+void conn_new(struct srv *s, int fd, const struct sockaddr *sa)
+{
+    struct conn *c = mu_zalloc(mu_mem_default(), sizeof *c);
+    if (c == NULL || uv_poll_init(s->loop, &c->poll, fd) < 0) {
+        mu_mem_free(mu_mem_default(), c);
+        (void)close(fd);
+        return;
+    }
+    c->poll.data = c;
+    c->srv = s;
+    c->fd = fd;
+    c->addr = address_of(sa);
+    c->kind = CONN_NEW;
+    c->list = LIST_FRESH;
+    c->since_ns = s->now_ns;
+    c->low_water = 1;
+    DL_APPEND(s->lists[LIST_FRESH], c);
+    s->conn_count++;
+    s->handles++;
+    conn_want(c, UV_READABLE);
+    arm_sweep(s);
+}
+
+void conn_want(struct conn *c, int events)
+{
+    if (c->events == events)
+        return;
+    int r = uv_poll_start(&c->poll, events, on_poll);
+    MU_ASSERT(r == 0); /* Fails only for a descriptor that is watched elsewhere. */
+    c->events = (uint8_t)events;
+}
+
+/* --- the first bytes --- */
+
+/* Does `seen` begin with `word`, or could it still? */
+static bool may_be(struct mu_str seen, const char *word, size_t word_bytes, bool *ret_whole)
+{
+    size_t n = seen.n < word_bytes ? seen.n : word_bytes;
+    *ret_whole = seen.n >= word_bytes;
+    return memcmp(seen.p, word, n) == 0;
+}
+
+/* design: the one port. A store's command codes end at 18, so no letter is one of them; which of
+ * them make sense as a first one is the store's business. */
+static enum caller caller_of(struct mu_str seen)
+{
+    static const struct {
+        const char *word;
+        enum caller who;
+    } words[] = {{CTL_GREETING, CALLER_AGENT}, {"GET ", CALLER_HTTP}, {"HEAD", CALLER_HTTP},
+                 {"POST", CALLER_HTTP},        {"PUT ", CALLER_HTTP}, {"DELE", CALLER_HTTP},
+                 {"OPTI", CALLER_HTTP},        {"PATC", CALLER_HTTP}, {"TRAC", CALLER_HTTP},
+                 {"\x16\x03", CALLER_TLS}};
+    if ((unsigned char)seen.p[0] < STORE_COMMAND_COUNT)
+        return CALLER_STORE;
+    enum caller found = CALLER_STRANGER;
+    for (size_t i = 0; i < MU_COUNT(words); i++) {
+        bool whole = false;
+        if (!may_be(seen, words[i].word, strlen(words[i].word), &whole))
+            continue;
+        if (whole)
+            return words[i].who;
+        found = CALLER_UNKNOWN;
+    }
+    return found;
+}
+
+/* Bytes that were only looked at keep a socket readable: it is asked to be so only when there is
+ * one more. */
+static void set_low_water(struct conn *c, size_t bytes)
+{
+    int v = (int)bytes;
+    if (c->low_water == bytes)
+        return;
+    (void)setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &v,
+                     sizeof v); /* Without it: correct, but busy. */
+    c->low_water = (uint8_t)bytes;
+}
+
+static void dispatch(struct conn *c, struct mu_str seen)
+{
+    unsigned services = c->srv->config.services;
+    const char *why = "neither a store client, an agent nor HTTP";
+    switch (caller_of(seen)) {
+    case CALLER_UNKNOWN:
+        set_low_water(c, seen.n + 1);
+        return;
+    case CALLER_STORE:
+        if ((services & SRV_STORE) != 0) {
+            set_low_water(c, 1);
+            client_open(c);
+            return;
+        }
+        why = "the store is not served here";
+        break;
+    case CALLER_AGENT:
+        if ((services & SRV_AGENTS) != 0) {
+            set_low_water(c, 1);
+            agent_open(c);
+            return;
+        }
+        why = "agents are not served here";
+        break;
+    case CALLER_HTTP:
+        if ((services & SRV_HTTP) != 0) {
+            set_low_water(c, 1);
+            http_take(c);
+            return;
+        }
+        why = "HTTP is not served here";
+        break;
+    case CALLER_TLS:
+        why = "TLS is not served here: use the plain protocol";
+        break;
+    case CALLER_STRANGER:
+        break;
+    }
+    log_stranger(c, MU_WARN, why, seen);
+    conn_close(c);
+}
+
+static void first_readable(struct conn *c)
+{
+    char seen[CTL_GREETING_BYTES];
+    ssize_t n = recv(c->fd, seen, sizeof seen, MSG_PEEK);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        conn_close(c); /* Came and went: a port scanner, or the twin of a client that ended. */
+        return;
+    }
+    if (c->kind == CONN_PARKED) {
+        leave_host(c);
+        c->kind = CONN_NEW;
+        conn_move(c, LIST_FRESH);
+    }
+    dispatch(c, mu_str_of(seen, (size_t)n));
+}
+
+static void readable(struct conn *c)
+{
+    switch ((enum conn_kind)c->kind) {
+    case CONN_NEW:
+    case CONN_PARKED:
+        first_readable(c);
+        break;
+    case CONN_STORE:
+        client_readable(c);
+        break;
+    case CONN_AGENT:
+        agent_readable(c);
+        break;
+    case CONN_CLOSED:
+        break;
+    }
+}
+
+/* libuv reports a socket with a pending error and stops its watch. What came before the error, a
+ * goodbye for instance, is still there to be read; recv() gives the error itself behind it. */
+static void broken(struct conn *c)
+{
+    c->events = 0;
+    if (c->kind == CONN_STORE && c->ending) {
+        conn_close(c);
+        return;
+    }
+    readable(c);
+    if (c->kind == CONN_NEW || c->kind == CONN_PARKED)
+        conn_close(c); /* Nobody is left to say the rest. */
+    else if (c->kind != CONN_CLOSED)
+        conn_want(c, UV_READABLE); /* There is more: it comes round again. */
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct conn *c = poll->data;
+    struct srv *s = c->srv;
+    s->now_ns = mu_now_ns();
+    if (status < 0)
+        broken(c);
+    if (c->kind == CONN_STORE && (events & UV_WRITABLE) != 0)
+        client_writable(c);
+    if (c->kind == CONN_AGENT && (events & UV_WRITABLE) != 0)
+        agent_writable(c);
+    if ((events & UV_READABLE) != 0)
+        readable(c);
+    srv_settle(s);
+}

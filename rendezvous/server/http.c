@@ -1,0 +1,218 @@
+/* HTTP: finds and opens the module at the first request, gives it connections and turns, and says
+ * what is served. Without the module a request gets 503 and a sentence, written by hand. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "rendezvous/server/internal.h"
+
+#ifndef MUSTER_HTTP_MODULE_DIR
+#error "MUSTER_HTTP_MODULE_DIR: where the module is, seen from the program's folder"
+#endif
+#define MODULE "muster-http.so"
+
+static const char json_type[] = "application/json; charset=utf-8";
+
+/* --- what is served --- */
+
+static void serve_status(struct srv *s, struct srv_http_answer *ret)
+{
+    const struct mu_buf *b = status_get(s);
+    if (b->oom) {
+        static const char text[] = "{\"error\":\"no memory for the status\"}\n";
+        *ret = (struct srv_http_answer){500, json_type, NULL, text, sizeof text - 1};
+        return;
+    }
+    *ret = (struct srv_http_answer){200, json_type, NULL, b->p, b->n};
+}
+
+static void serve_health(struct srv *s, struct srv_http_answer *ret)
+{
+    static const char text[] = "{\"status\":\"ok\"}\n";
+    (void)s;
+    *ret = (struct srv_http_answer){200, json_type, NULL, text, sizeof text - 1};
+}
+
+static const struct {
+    const char *path;
+    void (*serve)(struct srv *s, struct srv_http_answer *ret);
+} pages[] = {{"/status", serve_status}, {"/healthz", serve_health}};
+
+static void respond(void *arg, const char *method, const char *path, struct srv_http_answer *ret)
+{
+    static const char no_method[] = "{\"error\":\"only GET and HEAD are served here\"}\n";
+    static const char no_path[] =
+        "{\"error\":\"there is no such page\",\"paths\":[\"/status\",\"/healthz\"]}\n";
+    struct srv *s = arg;
+    for (size_t i = 0; i < MU_COUNT(pages); i++) {
+        if (strcmp(path, pages[i].path) != 0)
+            continue;
+        if (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0)
+            pages[i].serve(s, ret);
+        else
+            *ret = (struct srv_http_answer){405, json_type, "GET, HEAD", no_method,
+                                            sizeof no_method - 1};
+        return;
+    }
+    *ret = (struct srv_http_answer){404, json_type, NULL, no_path, sizeof no_path - 1};
+}
+
+/* --- the module --- */
+
+/* "<the program's folder>/<sub>/muster-http.so" */
+static void *open_beside_program(const char *sub)
+{
+    char exe[1024];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    if (n <= 0)
+        return NULL;
+    exe[n] = '\0';
+    char *slash = strrchr(exe, '/');
+    if (slash == NULL)
+        return NULL;
+    *slash = '\0';
+    struct mu_buf path;
+    mu_buf_init(&path, mu_mem_default());
+    (void)mu_buf_addf(&path, "%s/%s/" MODULE, exe, sub);
+    void *lib = path.oom ? NULL : dlopen(mu_buf_cstr(&path), RTLD_NOW | RTLD_LOCAL);
+    mu_buf_fini(&path);
+    return lib;
+}
+
+/* Never unloaded: the TLS library it brings does not like that, and a second request is likely. */
+static const struct srv_http_module *open_module(const struct srv *s)
+{
+    void *lib = s->http_path != NULL ? dlopen(s->http_path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (s->http_path == NULL)
+        lib = open_beside_program(MUSTER_HTTP_MODULE_DIR);
+    if (lib == NULL && s->http_path == NULL)
+        lib = open_beside_program("../lib/muster"); /* The build tree. */
+    if (lib == NULL) {
+        const char *why = dlerror();
+        char shown[256];
+        mu_log(MU_WARN, "http.module", "error=%s text=\"HTTP requests are answered with 503\"",
+               mu_quote(shown, sizeof shown,
+                        why != NULL ? mu_str_of(why, strlen(why)) : mu_str_of(NULL, 0)));
+        return NULL;
+    }
+    const struct srv_http_module *m = dlsym(lib, SRV_HTTP_SYMBOL);
+    if (m == NULL || m->abi != SRV_HTTP_ABI) {
+        mu_log(MU_WARN, "http.module",
+               "error=\"" MODULE
+               " is of another version\" text=\"HTTP requests are answered with 503\"");
+        (void)dlclose(lib);
+        return NULL;
+    }
+    return m;
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void run_module(struct srv *s)
+{
+    int64_t wait_ms = s->http->run(s->http_daemon);
+    if (wait_ms >= 0)
+        (void)uv_timer_start(&s->http_timer, on_timer, (uint64_t)wait_ms, 0);
+    else
+        (void)uv_timer_stop(&s->http_timer);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct srv *s = timer->data;
+    s->now_ns = mu_now_ns();
+    run_module(s);
+}
+
+static void on_readable(uv_poll_t *poll, int status, int events)
+{
+    struct srv *s = poll->data;
+    (void)status; /* An epoll descriptor has no error of its own. */
+    (void)events;
+    s->now_ns = mu_now_ns();
+    run_module(s);
+}
+
+static bool start_module(struct srv *s)
+{
+    const struct srv_http_module *m = open_module(s);
+    if (m == NULL)
+        return false;
+    struct srv_http_host host = {.arg = s, .respond = respond};
+    s->http_daemon = m->start(&host);
+    if (s->http_daemon == NULL)
+        return false;
+    if (uv_poll_init(s->loop, &s->http_poll, m->epoll_fd(s->http_daemon)) < 0) {
+        m->stop(s->http_daemon);
+        s->http_daemon = NULL;
+        return false;
+    }
+    s->http = m;
+    s->http_poll.data = s;
+    s->handles++;
+    (void)uv_timer_init(s->loop, &s->http_timer); /* Never fails. */
+    s->http_timer.data = s;
+    s->handles++;
+    int r = uv_poll_start(&s->http_poll, UV_READABLE, on_readable);
+    MU_ASSERT(r == 0); /* A descriptor that nobody else watches. */
+    return true;
+}
+
+/* As much as can be said without the module: the request is read away, so that closing does not
+ * reset the answer, and one that does not fit in one read was not for us. */
+static void answer_by_hand(struct srv *s, int fd)
+{
+    static const char body[] =
+        "{\"error\":\"this server has no HTTP module: install muster-http.so "
+        "beside it\"}\n";
+    char head[256];
+    int n = snprintf(head, sizeof head,
+                     "HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nContent-Length: "
+                     "%zu\r\nConnection: close\r\n\r\n",
+                     json_type, sizeof body - 1);
+    MU_ASSERT(n > 0 && (size_t)n < sizeof head);
+    (void)recv(fd, s->scratch, SRV_SCRATCH_BYTES, MSG_DONTWAIT);
+    (void)send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE);
+    (void)send(fd, body, sizeof body - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)close(fd);
+}
+
+void http_take(struct conn *c)
+{
+    struct srv *s = c->srv;
+    if (s->http == NULL && !s->http_failed)
+        s->http_failed = !start_module(s);
+    struct sockaddr_storage ss = {0};
+    socklen_t len = sizeof ss;
+    MU_CLEANUP(mu_closep) int fd = conn_release(c);
+    if (s->http == NULL) {
+        answer_by_hand(s, mu_steal_fd(&fd));
+        return;
+    }
+    if (getpeername(fd, (struct sockaddr *)&ss, &len) < 0)
+        return; /* Gone already. */
+    /* It closes the descriptor, also when it refuses. */
+    (void)s->http->add(s->http_daemon, mu_steal_fd(&fd), (const struct sockaddr *)&ss, len);
+    run_module(s);
+}
+
+static void on_closed(uv_handle_t *h)
+{
+    srv_handle_closed(h->data);
+}
+
+void http_stop(struct srv *s)
+{
+    if (s->http == NULL)
+        return;
+    uv_close((uv_handle_t *)&s->http_poll, on_closed);
+    uv_close((uv_handle_t *)&s->http_timer, on_closed);
+    s->http->stop(s->http_daemon); /* Its epoll descriptor is no longer watched. */
+    s->http = NULL;
+}

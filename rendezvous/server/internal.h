@@ -1,0 +1,273 @@
+/* What the files of the server's shell share. Nobody outside this folder includes it.
+ *
+ * server.c   life of the whole: start, close, counts
+ * listen.c   accepts
+ * conn.c     one connection: its first bytes, its lists and time-outs, its end
+ * client.c   a connection of the store
+ * agent.c    a connection of an agent: frames in, frames out
+ * jobs.c     the table of jobs: events in, actions carried out, one timer
+ * mark.c     the mark of a life with live rounds
+ * http.c     the module that speaks HTTP, opened at the first request
+ * status.c   what GET /status answers
+ *
+ * How a turn goes: a callback turns what happened into calls below; what these want to send or
+ * close is queued, and srv_settle() at the callback's end carries it out. So no job steps inside
+ * the step of another, and a connection that fails while it is written to is an event like any
+ * other. */
+#ifndef MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
+#define MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
+
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/socket.h>
+
+#include <uthash.h>
+#include <uv.h>
+
+#include "base/addr.h"
+#include "base/ctl.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "rendezvous/job/job.h"
+#include "rendezvous/server/http_module.h"
+#include "rendezvous/server/server.h"
+
+/* One read. A store with small requests fills it rarely; a value that is larger is read in place.
+ */
+#define SRV_SCRATCH_BYTES (64 * 1024)
+/* Bytes taken from one connection before others get their turn. */
+#define SRV_READ_BYTES_PER_TURN (1024 * 1024)
+/* What an agent may leave unread. All of a round's messages to it take 4 KiB. */
+#define SRV_AGENT_OUT_BYTES_MAX (4 * 1024 * 1024)
+/* A status is good for this many times what it took to write it: however many ask, and however
+ * large the jobs are, writing takes at most a fifth of the time; a small one is always fresh. */
+#define SRV_STATUS_REST 4
+/* How long the listener rests when descriptors have run out. */
+#define SRV_LISTEN_PAUSE_MS 100
+/* Nodes of ended jobs that are kept for status, 2.3 KiB each; the last job to end is kept whatever
+ * its size. */
+#define SRV_ENDED_SLOTS_MAX 16384
+/* Lines a second from one place that a peer can trigger. */
+#define SRV_LOG_BURST 5
+
+enum conn_kind {
+    CONN_NEW,    /* Has not said who it is. */
+    CONN_PARKED, /* Silent, and kept because a PyTorch 1.13 client of the same host may own it. */
+    CONN_STORE,
+    CONN_AGENT,
+    CONN_CLOSED /* Waits for its close callback. */
+};
+
+/* Each connection is in one list. The first two have a time-out, the same for all in it, so that
+ * they are in the order of their deadlines and one timer looks at their heads only. */
+enum conn_list {
+    LIST_FRESH,   /* Must say something that makes sense within first_bytes_ns. */
+    LIST_LEAVING, /* Everything was said; waits for the peer's end for MU_GOODBYE_NS. */
+    LIST_PARKED,
+    LIST_SETTLED,
+    LIST_COUNT
+};
+
+struct agent;
+struct host;
+
+/* An idle one is all that a connection of the store costs here, so it is kept small. */
+struct conn {
+    uv_poll_t poll;
+    struct srv *srv;
+    struct conn *prev;
+    struct conn *next;
+    union {
+        struct store_client *client; /* CONN_STORE */
+        struct agent *agent;         /* CONN_AGENT */
+    } u;
+    struct host *host; /* Of a legacy client or a parked connection; else NULL. */
+    int64_t since_ns;  /* When it came into a list with a time-out. */
+    struct in6_addr addr;
+    int fd;
+    uint8_t kind;      /* enum conn_kind */
+    uint8_t list;      /* enum conn_list */
+    uint8_t events;    /* UV_READABLE and UV_WRITABLE, as asked for. */
+    uint8_t low_water; /* Bytes that must be there before it is readable. */
+    bool ending;       /* CONN_STORE: closed once its output is out. */
+};
+
+/* A host with legacy store clients. */
+struct host {
+    struct in6_addr addr;
+    uint32_t legacy;
+    uint32_t parked;
+    UT_hash_handle hh;
+};
+
+struct srv_job {
+    struct job job;
+    struct agent **agents; /* By slot; NULL: not connected. */
+    uint32_t agent_cap;
+    uint32_t heap_index; /* Place in srv->heap. */
+    uint32_t slots;      /* Counted in srv->ended_slots. */
+    bool live_round;     /* Counted in srv->live_rounds. */
+    bool ended;          /* Counted in srv->ended_count; no longer in the table of run ids. */
+    struct srv_job *prev;
+    struct srv_job *next;
+    UT_hash_handle hh;
+};
+
+struct agent {
+    struct conn *conn;
+    struct srv_job *job; /* NULL: not taken yet, or forgotten. */
+    uint32_t node;
+    struct mu_buf in;  /* A frame that is not whole yet. */
+    struct mu_buf out; /* Frames that are not sent yet; no memory when empty. */
+    size_t out_at;
+    struct agent *dirty_next;
+    bool dirty;       /* In srv->dirty. */
+    bool greeted;     /* "MUSTER/1\n" is behind us. */
+    bool said_hello;  /* A hello was handled: a second one is an error. */
+    bool close_after; /* Close once `out` is sent. */
+    bool drop;        /* Close now: replaced by a newer connection of the same agent. */
+    bool broken;      /* Close now: cannot be written to. */
+    bool told;        /* The log has the reason already. */
+};
+
+struct srv {
+    uv_loop_t *loop;
+    struct srv_config config;
+    char *version;
+    char *state_dir;
+    char *http_path;
+    char address[MU_ADDR_BYTES + 16];
+    uint16_t port;
+    int64_t started_ns;
+    int64_t now_ns; /* Read once at the start of a callback. */
+    bool closing;
+    uint32_t handles; /* Open uv handles: memory goes when none is left. */
+    void (*done)(void *arg);
+    void *done_arg;
+
+    int listen_fd;
+    int spare_fd; /* Given up for a moment when descriptors run out, so that the newcomer can be
+                     closed. */
+    uv_poll_t listen_poll;
+    uv_timer_t listen_pause;
+
+    struct conn *lists[LIST_COUNT];
+    uv_timer_t sweep;
+    int64_t sweep_at_ns; /* MU_NEVER: not armed. */
+    struct host *hosts;
+    uint32_t conn_count;
+    uint64_t accepted_count;
+    char *scratch;
+
+    struct store *store;
+    struct agent *dirty;
+    struct mu_buf decoded; /* Lists of the message that is being handled. */
+    uint32_t agent_count;
+
+    struct srv_job *jobs;  /* All, in order of creation. */
+    struct srv_job *by_id; /* Those that have not ended. */
+    struct srv_job **heap; /* By deadline. */
+    uint32_t heap_count;
+    uint32_t heap_cap;
+    uint32_t live_jobs;
+    uint32_t ended_count;
+    uint32_t ended_slots;
+    uint32_t live_rounds;
+    int64_t not_before_ns; /* After a life that ended badly; 0: not so. */
+    uv_timer_t job_timer;
+    int64_t job_timer_at_ns; /* MU_NEVER: not armed. */
+    char *mark_path;         /* NULL: no mark is kept. */
+    bool marked;
+
+    const struct srv_http_module *http; /* NULL until the first request. */
+    struct srv_http *http_daemon;
+    bool http_failed; /* The module is not there: said once, answered with 503. */
+    uv_poll_t http_poll;
+    uv_timer_t http_timer;
+    struct mu_buf status;
+    int64_t status_good_until_ns;
+
+    struct mu_log_limit log_stranger;
+    struct mu_log_limit log_full;
+    struct mu_log_limit log_agent;
+    struct mu_log_limit log_store;
+    struct mu_log_limit log_rejected;
+};
+
+/* --- server.c --- */
+/* Carry out what was queued: output of agents and of the store, connections to be closed. Called at
+ * the end of every callback. */
+void srv_settle(struct srv *s);
+void srv_handle_closed(struct srv *s);
+
+/* --- listen.c --- */
+int srv_listen(struct srv *s, struct mu_err *err);
+void srv_unlisten(struct srv *s);
+
+/* --- conn.c --- */
+/* Takes the descriptor over; closes it when there is no memory. */
+void conn_new(struct srv *s, int fd, const struct sockaddr *sa);
+void conn_close(struct conn *c);
+/* As conn_close(), but the descriptor stays open and is the caller's. */
+int conn_release(struct conn *c);
+/* Which events are wanted from now on (UV_READABLE, UV_WRITABLE). */
+void conn_want(struct conn *c, int events);
+void conn_move(struct conn *c, enum conn_list list);
+/* The peer as text for the log: "10.0.0.2". `ret` has MU_ADDR_BYTES. */
+char *conn_peer(const struct conn *c, char *ret);
+/* What is known once a store client has spoken: legacy ones keep silent connections of their host
+ * alive. */
+void conn_count_legacy(struct conn *c);
+void conn_on_sweep(uv_timer_t *timer);
+
+/* --- client.c --- */
+void client_open(struct conn *c);
+void client_readable(struct conn *c);
+void client_writable(struct conn *c);
+/* Write what the store has for its clients, and close those that must be. */
+void client_flush_ready(struct srv *s);
+
+/* --- agent.c --- */
+void agent_open(struct conn *c);
+void agent_readable(struct conn *c);
+void agent_writable(struct conn *c);
+/* Append a message; it goes out with srv_settle(). */
+void agent_send(struct agent *a, const struct ctl_msg *m);
+/* Answer with one sentence, then close. */
+void agent_refuse(struct agent *a, const char *text, bool retry);
+void agent_close_after(struct agent *a);
+void agent_drop(struct agent *a);
+/* The connection is gone (NODE_DEAD or NODE_AWAY): close it and tell its job. */
+void agent_lost(struct agent *a, enum job_event_type how);
+void agent_free(struct agent *a);
+/* Write what is queued for agents; close those that must be. */
+void agent_flush_dirty(struct srv *s);
+
+/* --- jobs.c --- */
+void jobs_hello(struct srv *s, struct agent *a, const struct ctl_msg *hello);
+/* An event of a node; `msg` may be NULL. The job may be gone afterwards. */
+void jobs_event(struct srv *s,
+                struct srv_job *sj,
+                enum job_event_type type,
+                uint32_t node,
+                const struct ctl_msg *msg);
+void jobs_on_timer(uv_timer_t *timer);
+void jobs_free_all(struct srv *s);
+
+/* --- mark.c --- */
+/* Finds the mark of a former life. Returns true when there is one. */
+bool mark_find(struct srv *s);
+/* Make the mark agree with the number of live rounds. */
+void mark_update(struct srv *s);
+
+/* --- http.c --- */
+/* Hand a connection whose first bytes are HTTP to the module. */
+void http_take(struct conn *c);
+void http_stop(struct srv *s);
+
+/* --- status.c --- */
+/* The answer to GET /status; see SRV_STATUS_REST. Empty and `oom` set without memory. */
+const struct mu_buf *status_get(struct srv *s);
+
+#endif

@@ -1,0 +1,326 @@
+/* GET /status: everything a person or a tool asks first, written straight into one buffer. Names
+ * and meanings are promised by docs/status.md and docs/status.schema.json; change all three
+ * together. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <utlist.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/parse.h"
+#include "rendezvous/server/internal.h"
+
+/* State of the writing: times repeat (a round's workers start together), so the last text is kept.
+ */
+struct page {
+    struct mu_json w;
+    int64_t now_ns;
+    int64_t unix_ms; /* Of `text`. */
+    char text[32];
+};
+
+/* null for 0: it has not happened. */
+static void put_time(struct page *p, const char *key, int64_t unix_ms)
+{
+    mu_json_key(&p->w, key);
+    if (unix_ms == 0) {
+        mu_json_null(&p->w);
+        return;
+    }
+    if (p->unix_ms != unix_ms) {
+        (void)mu_iso8601(unix_ms, p->text);
+        p->unix_ms = unix_ms;
+    }
+    mu_json_str(&p->w, p->text);
+}
+
+/* null for what is not known. */
+static void put_known(struct page *p, const char *key, bool known, int64_t v)
+{
+    mu_json_key(&p->w, key);
+    if (known)
+        mu_json_i64(&p->w, v);
+    else
+        mu_json_null(&p->w);
+}
+
+static void put_signal(struct page *p, bool known, int signo)
+{
+    char buf[16];
+    put_known(p, "signal", known, signo);
+    mu_json_kstr(&p->w, "signal_name", known ? mu_signal_name(signo, buf) : NULL);
+}
+
+/* --- server --- */
+
+/* Pages in memory, from /proc/self/statm; 0: cannot be known. */
+static int64_t resident_bytes(void)
+{
+    char text[128];
+    MU_CLEANUP(mu_closep) int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text - 1) : -1;
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    char *second = strchr(text, ' ');
+    if (second == NULL)
+        return 0;
+    second++;
+    second[strcspn(second, " \n")] = '\0';
+    int64_t pages = 0;
+    return mu_parse_i64(second, 0, INT64_MAX / 65536, "statm", &pages, NULL) == 0
+               ? pages * sysconf(_SC_PAGESIZE)
+               : 0;
+}
+
+static void put_store(struct page *p, const struct srv *s)
+{
+    static const char *const ops[] = {
+        "validate",   "set",        "compare_set", "get",       "add",       "check",       "wait",
+        "num_keys",   "delete_key", "append",      "multi_get", "multi_set", "cancel_wait", "ping",
+        "queue_push", "queue_pop",  "queue_len",   "list_keys", "barrier"};
+    _Static_assert(MU_COUNT(ops) == STORE_COMMAND_COUNT, "a name for each command");
+    mu_json_key(&p->w, "store");
+    if (s->store == NULL) {
+        mu_json_null(&p->w);
+        return;
+    }
+    struct store_stats st;
+    store_get_stats(s->store, &st);
+    mu_json_open(&p->w, '{');
+    mu_json_ki64(&p->w, "clients", (int64_t)st.clients);
+    mu_json_ki64(&p->w, "keys", (int64_t)st.keys);
+    mu_json_ki64(&p->w, "queues", (int64_t)st.queues);
+    mu_json_ki64(&p->w, "waiting", (int64_t)st.waiting);
+    mu_json_ki64(&p->w, "memory_bytes", (int64_t)st.memory_bytes);
+    mu_json_key(&p->w, "ops");
+    mu_json_open(&p->w, '{');
+    for (size_t i = 0; i < MU_COUNT(ops); i++)
+        mu_json_ki64(&p->w, ops[i], (int64_t)st.ops[i]);
+    mu_json_close(&p->w, '}');
+    mu_json_close(&p->w, '}');
+}
+
+static void put_server(struct page *p, const struct srv *s)
+{
+    mu_json_key(&p->w, "server");
+    mu_json_open(&p->w, '{');
+    mu_json_ki64(&p->w, "pid", getpid());
+    mu_json_ki64(&p->w, "connections", s->conn_count);
+    mu_json_ki64(&p->w, "connections_max", s->config.connections_max);
+    mu_json_ki64(&p->w, "connections_accepted", (int64_t)s->accepted_count);
+    mu_json_ki64(&p->w, "agents", s->agent_count);
+    mu_json_ki64(&p->w, "jobs_live", s->live_jobs);
+    mu_json_ki64(&p->w, "jobs_ended", s->ended_count);
+    mu_json_ki64(&p->w, "memory_bytes", resident_bytes());
+    mu_json_ki64(&p->w, "lease_ms", s->config.lease_ns / MU_NS_PER_MS);
+    mu_json_ki64(&p->w, "beat_ms", s->config.beat_ns / MU_NS_PER_MS);
+    put_store(p, s);
+    mu_json_close(&p->w, '}');
+}
+
+/* --- jobs --- */
+
+static void put_cause(struct page *p, const struct job *j)
+{
+    mu_json_key(&p->w, "last_cause");
+    if (!j->has_cause) {
+        mu_json_null(&p->w);
+        return;
+    }
+    const struct mu_cause *c = &j->cause;
+    struct mu_buf sentence;
+    mu_buf_init(&sentence, mu_mem_default());
+    mu_cause_sentence(c, &sentence);
+    mu_json_open(&p->w, '{');
+    mu_json_kstr(&p->w, "kind", mu_cause_kind_text(c->kind));
+    mu_json_key(&p->w, "sentence");
+    mu_json_strn(&p->w, mu_str_of(sentence.p, sentence.n));
+    mu_json_kstr(&p->w, "message", c->message[0] != '\0' ? c->message : NULL);
+    mu_json_kstr(&p->w, "host", c->host[0] != '\0' ? c->host : NULL);
+    put_known(p, "node_rank", c->node_rank >= 0, c->node_rank);
+    put_known(p, "rank", c->rank >= 0, c->rank);
+    put_known(p, "local_rank", c->local_rank >= 0, c->local_rank);
+    put_known(p, "pid", c->pid > 0, c->pid);
+    put_known(p, "exit_code", c->kind == MU_CAUSE_WORKER_EXIT, c->exit_code);
+    put_signal(p, c->kind == MU_CAUSE_WORKER_SIGNAL, c->signo);
+    mu_json_ki64(&p->w, "round", c->round);
+    put_time(p, "at", c->at_unix_ms);
+    mu_json_close(&p->w, '}');
+    mu_buf_fini(&sentence);
+}
+
+static const char *worker_state(const struct job_node *n, const struct job_worker *w)
+{
+    if (w->exit == 0)
+        return "succeeded";
+    if (w->exit == JOB_EXIT_UNKNOWN)
+        return "unknown";
+    if (w->exit != JOB_EXIT_NONE)
+        return w->exit > 0 ? "failed" : "killed";
+    switch (n->state) {
+    case JOB_NODE_STARTING:
+        return "starting";
+    case JOB_NODE_RUNNING:
+        return "running";
+    case JOB_NODE_STOPPING:
+        return "stopping";
+    case JOB_NODE_FINISHED:
+        return "succeeded";
+    case JOB_NODE_WAITING:
+    case JOB_NODE_STOPPED:
+    case JOB_NODE_LOST:
+    case JOB_NODE_STATE_COUNT:
+        break;
+    }
+    return "unknown";
+}
+
+static void put_worker(struct page *p, const struct job_node *n, uint32_t local_rank)
+{
+    const struct job_worker *w = &n->workers[local_rank];
+    bool ended = w->exit != JOB_EXIT_NONE && w->exit != JOB_EXIT_UNKNOWN;
+    mu_json_open(&p->w, '{');
+    mu_json_ki64(&p->w, "rank", n->rank_base + (int64_t)local_rank);
+    mu_json_ki64(&p->w, "local_rank", local_rank);
+    put_known(p, "pid", w->pid > 0, w->pid);
+    mu_json_kstr(&p->w, "state", worker_state(n, w));
+    put_known(p, "exit_code", ended && w->exit >= 0, w->exit);
+    put_signal(p, ended && w->exit < 0, ended ? -w->exit : 0);
+    put_time(p, "started_at", n->started_unix_ms);
+    mu_json_close(&p->w, '}');
+}
+
+/* A node has workers to show when it is, or was last, in a round. */
+static bool had_workers(const struct job *j, const struct job_node *n)
+{
+    return n->in_round || (n->node_rank >= 0 && (n->started_unix_ms != 0 || job_is_ended(j)));
+}
+
+static void put_node(struct page *p, const struct job *j, const struct job_node *n)
+{
+    const struct ctl_hello *h = &n->hello;
+    mu_json_open(&p->w, '{');
+    mu_json_kstr(&p->w, "host", h->host);
+    mu_json_kstr(&p->w, "address", n->seen_addr);
+    put_known(p, "node_rank", n->node_rank >= 0, n->node_rank);
+    mu_json_kstr(&p->w, "state", job_node_state_name(n->state));
+    mu_json_kbool(&p->w, "connected", n->connected);
+    mu_json_kstr(&p->w, "role", h->role[0] != '\0' ? h->role : NULL);
+    put_known(p, "rank_base", n->node_rank >= 0, n->rank_base);
+    mu_json_ki64(&p->w, "workers_count", h->nproc);
+    mu_json_ki64(&p->w, "cpus", h->cpus);
+    mu_json_ki64(&p->w, "gpus", h->gpus);
+    mu_json_ki64(&p->w, "pid", h->pid);
+    mu_json_kstr(&p->w, "version", h->version);
+    put_time(p, "joined_at", n->joined_unix_ms);
+    int64_t silent_ms = (p->now_ns - n->heard_ns) / MU_NS_PER_MS;
+    mu_json_ki64(&p->w, "heard_ms_ago", silent_ms > 0 ? silent_ms : 0);
+    mu_json_key(&p->w, "workers");
+    mu_json_open(&p->w, '[');
+    for (uint32_t i = 0; had_workers(j, n) && i < h->nproc; i++)
+        put_worker(p, n, i);
+    mu_json_close(&p->w, ']');
+    mu_json_close(&p->w, '}');
+}
+
+/* Members in the order of their ranks, then spares and others in the order of their slots. */
+static void put_nodes(struct page *p, const struct job *j)
+{
+    mu_json_key(&p->w, "nodes");
+    mu_json_open(&p->w, '[');
+    for (uint32_t r = 0; r < j->round_nodes; r++)
+        if (j->members[r] != JOB_NO_NODE && j->nodes[j->members[r]].used)
+            put_node(p, j, &j->nodes[j->members[r]]);
+    for (uint32_t i = 0; i < j->node_cap; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (n->used && !n->in_round)
+            put_node(p, j, n);
+    }
+    mu_json_close(&p->w, ']');
+}
+
+static void lower(char *dst, size_t cap, const char *src)
+{
+    size_t i = 0;
+    for (; src[i] != '\0' && i + 1 < cap; i++)
+        dst[i] = src[i] >= 'A' && src[i] <= 'Z' ? (char)(src[i] - 'A' + 'a') : src[i];
+    dst[i] = '\0';
+}
+
+static void put_job(struct page *p, const struct job *j)
+{
+    char state[24];
+    struct mu_buf sentence;
+    mu_buf_init(&sentence, mu_mem_default());
+    job_sentence(j, p->now_ns, &sentence);
+    lower(state, sizeof state, job_state_name(j->state));
+    mu_json_open(&p->w, '{');
+    mu_json_kstr(&p->w, "id", j->run_id);
+    mu_json_kstr(&p->w, "state", state);
+    mu_json_key(&p->w, "sentence");
+    mu_json_strn(&p->w, mu_str_of(sentence.p, sentence.n));
+    mu_json_ki64(&p->w, "round", j->round);
+    mu_json_ki64(&p->w, "restarts", j->restarts);
+    mu_json_ki64(&p->w, "max_restarts", j->max_restarts);
+    mu_json_ki64(&p->w, "nodes_min", j->nodes_min);
+    mu_json_ki64(&p->w, "nodes_max", j->nodes_max);
+    mu_json_ki64(&p->w, "world", j->world);
+    put_time(p, "created_at", j->created_unix_ms);
+    put_time(p, "round_started_at", j->round_started_unix_ms);
+    put_time(p, "ended_at", j->ended_unix_ms);
+    put_cause(p, j);
+    mu_json_ki64(&p->w, "consequences", j->consequences);
+    put_nodes(p, j);
+    mu_json_close(&p->w, '}');
+    mu_buf_fini(&sentence);
+}
+
+/* Those that live first, then ended ones, the last one first: the first in the list is what people
+ * ask for. */
+static void put_jobs(struct page *p, const struct srv *s)
+{
+    const struct srv_job *sj = NULL;
+    DL_FOREACH(s->jobs, sj)
+    if (!sj->ended)
+        put_job(p, &sj->job);
+    const struct srv_job *last = s->jobs != NULL ? s->jobs->prev : NULL;
+    for (sj = last; sj != NULL; sj = sj->prev == last ? NULL : sj->prev)
+        if (sj->ended)
+            put_job(p, &sj->job);
+}
+
+static void render(struct srv *s)
+{
+    struct page p = {.now_ns = s->now_ns};
+    mu_buf_reset(&s->status);
+    mu_json_init(&p.w, &s->status);
+    mu_json_open(&p.w, '{');
+    mu_json_kstr(&p.w, "version", s->version);
+    mu_json_key(&p.w, "uptime_s");
+    mu_json_num(&p.w, (double)((s->now_ns - s->started_ns) / MU_NS_PER_MS) / 1000.0);
+    put_time(&p, "now", mu_unix_ms());
+    mu_json_kstr(&p.w, "address", s->address);
+    put_server(&p, s);
+    mu_json_key(&p.w, "jobs");
+    mu_json_open(&p.w, '[');
+    put_jobs(&p, s);
+    mu_json_close(&p.w, ']');
+    mu_json_close(&p.w, '}');
+    (void)mu_buf_adds(&s->status, "\n");
+}
+
+const struct mu_buf *status_get(struct srv *s)
+{
+    int64_t begin_ns = mu_now_ns();
+    if (begin_ns < s->status_good_until_ns && !s->status.oom)
+        return &s->status;
+    render(s);
+    int64_t end_ns = mu_now_ns();
+    s->status_good_until_ns = end_ns + SRV_STATUS_REST * (end_ns - begin_ns);
+    return &s->status;
+}

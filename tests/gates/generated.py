@@ -1,0 +1,45 @@
+"""Gate: what is printed from tables stands in docs/ as it is printed. usage: generated.py ROOT DESCRIBE [--write]
+
+docs/states/*.dot are whole files; in docs/protocol.md the text between the two markers is. --write puts it there.
+"""
+import os
+import subprocess
+import sys
+
+BEGIN = "<!-- printed by muster-describe protocol; `ninja states` renews it -->\n"
+END = "<!-- end of the printed part -->\n"
+
+
+def printed(describe, what):
+    return subprocess.run([describe, what], capture_output=True, text=True, check=True).stdout
+
+
+def spliced(text, part):
+    head, _, rest = text.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not end:
+        sys.exit("docs/protocol.md has lost a marker")
+    return head + BEGIN + "\n" + part.strip("\n") + "\n\n" + END + tail
+
+
+def main(root, describe, write):
+    stale = []
+    plan = [("docs/states/%s.dot" % m, None, m) for m in ("job", "life")] + [("docs/protocol.md", spliced, "protocol")]
+    for name, how, what in plan:
+        path = os.path.join(root, name)
+        old = open(path, encoding="utf-8").read() if os.path.exists(path) else ""
+        new = how(old, printed(describe, what)) if how else printed(describe, what)
+        if new == old:
+            continue
+        stale.append(name)
+        if write:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "w", encoding="utf-8") as f:
+                f.write(new)
+    for name in stale:
+        print("%s %s" % (name, "renewed" if write else "differs from the tables: build the target `states`"))
+    print("generated: %d looked at, %d stale" % (len(plan), len(stale)))
+    sys.exit(1 if stale and not write else 0)
+
+
+main(sys.argv[1], sys.argv[2], "--write" in sys.argv[3:])

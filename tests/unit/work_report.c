@@ -1,0 +1,133 @@
+/* agent/workers/report.h: the block that scripts look for. */
+#include "tests/unit/unit.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#include "agent/workers/report.h"
+
+static void
+report(const struct report_worker *w, uint32_t count, const char *title, const char *want)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    report_block(&b, title, "n1.example", w, count);
+    assert_false(b.oom);
+    assert_string_equal(mu_buf_cstr(&b), want);
+    mu_buf_fini(&b);
+}
+
+static void test_one_failure(void **state)
+{
+    (void)state;
+    struct report_worker w = {
+        .rank = 3, .local_rank = 1, .pid = 77, .status = 7, .unix_s = 1700000000};
+    report(&w, 1, "train.py",
+           "============================================================\n"
+           "train.py FAILED\n"
+           "------------------------------------------------------------\n"
+           "Failures:\n"
+           "  <NO_OTHER_FAILURES>\n"
+           "------------------------------------------------------------\n"
+           "Root Cause (first observed failure):\n"
+           "[0]:\n"
+           "  time      : 2023-11-14_22:13:20\n"
+           "  host      : n1.example\n"
+           "  rank      : 3 (local_rank: 1)\n"
+           "  exitcode  : 7 (pid: 77) \n"
+           "  error_file: <N/A>\n"
+           "  traceback : To enable traceback see: "
+           "https://pytorch.org/docs/stable/elastic/errors.html\n"
+           "============================================================\n");
+}
+
+static void test_earliest_second_is_the_cause_and_width_follows(void **state)
+{
+    (void)state;
+    struct report_worker w[] = {
+        {.rank = 0, .local_rank = 0, .pid = 70, .status = -15, .unix_s = 1700000001},
+        {.rank = 1,
+         .local_rank = 1,
+         .pid = 71,
+         .status = 1,
+         .unix_s = 1700000000,
+         .error_file = "/t/1/error.json",
+         .text = "Traceback\n  deep\nE: x\n"},
+        {.rank = 2,
+         .local_rank = 2,
+         .pid = 72,
+         .status = -9,
+         .unix_s = 1700000000,
+         .text = "E",
+         .extra = "out of memory"},
+    };
+    report(w, 3, "t",
+           "====================================================\n"
+           "t FAILED\n"
+           "----------------------------------------------------\n"
+           "Failures:\n"
+           "[1]:\n"
+           "  time      : 2023-11-14_22:13:21\n"
+           "  host      : n1.example\n"
+           "  rank      : 0 (local_rank: 0)\n"
+           "  exitcode  : -15 (pid: 70)  (SIGTERM)\n"
+           "  error_file: <N/A>\n"
+           "  traceback : Signal 15 (SIGTERM) received by PID 70\n"
+           "[2]:\n"
+           "  time      : 2023-11-14_22:13:20\n"
+           "  host      : n1.example\n"
+           "  rank      : 2 (local_rank: 2)\n"
+           "  exitcode  : -9 (pid: 72)  (SIGKILL)\n"
+           "  error_file: <N/A>\n"
+           "  traceback : E\n"
+           "  note      : out of memory\n"
+           "----------------------------------------------------\n"
+           "Root Cause (first observed failure):\n"
+           "[0]:\n"
+           "  time      : 2023-11-14_22:13:20\n"
+           "  host      : n1.example\n"
+           "  rank      : 1 (local_rank: 1)\n"
+           "  exitcode  : 1 (pid: 71) \n"
+           "  error_file: /t/1/error.json\n"
+           "  traceback : Traceback\n"
+           "    deep\n"
+           "  E: x\n"
+           "====================================================\n");
+}
+
+static void test_no_memory_shows_in_the_buffer(void **state)
+{
+    (void)state;
+    struct report_worker w = {.status = 1};
+    for (size_t fail_at = 1; fail_at < 200; fail_at++) {
+        struct mu_mem_failing f;
+        struct mu_buf b;
+        mu_mem_failing_init(&f, fail_at);
+        mu_buf_init(&b, &f.mem);
+        report_block(&b, "t", "h", &w, 1);
+        bool oom = b.oom;
+        mu_buf_fini(&b);
+        assert_int_equal(f.live, 0);
+        if (!oom)
+            return;
+    }
+    fail_msg("never enough memory");
+}
+
+static int in_utc(void **state)
+{
+    (void)state;
+    (void)setenv("TZ", "UTC0", 1);
+    tzset();
+    return 0;
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_failure),
+        cmocka_unit_test(test_earliest_second_is_the_cause_and_width_follows),
+        cmocka_unit_test(test_no_memory_shows_in_the_buffer),
+    };
+    return cmocka_run_group_tests(tests, in_utc, NULL);
+}
