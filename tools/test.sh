@@ -4,7 +4,6 @@
 #   tools/test.sh --fast       units, simulation and gates, in under two minutes
 #   tools/test.sh --no-skips   a skipped test is a failure
 #   MUSTER_BUILDS=DIR          where the builds are made (build)
-#   MUSTER_SIM_SEEDS=N         seeds of the simulation on the optimised build (100000; --fast: 2000)
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -61,14 +60,14 @@ else
 fi
 
 if [[ $fast ]]; then
-    build dev -DMUSTER_SIM_SEEDS="${MUSTER_SIM_SEEDS:-2000}"
+    build dev
     run dev "unit|sim|gate" -j2
 else
     build dev
-    build release -DMUSTER_SIM_SEEDS="${MUSTER_SIM_SEEDS:-100000}"
+    build release
     run dev "unit|gate|fuzz" -j2
     run dev "sim"
-    run release "unit|sim"
+    run release "unit|sim|proof"
     # These measure times and use the machine: one at a time.
     run release "blackbox"
     run release "compat"

@@ -42,7 +42,56 @@ void ranks_assign(struct job *j);
  * Once a round: it looks at all. */
 void ranks_find_lead(struct job *j);
 
-/* --- job.c --- */
+/* --- rows: what the table's rows do --- */
+
+/* Returns 0, a JOB_NEWS event that follows at once, or a negative errno with nothing changed. */
+typedef int
+job_row_fn(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err);
+
+/* hello.c */
+job_row_fn row_gather_hello, row_begin_recovery, row_recover_hello, row_resume_round, row_run_hello,
+    row_stop_hello, row_ended_hello;
+/* said.c */
+job_row_fn row_beat, row_note_started, row_note_exited, row_run_failed, row_count_failed,
+    row_run_finished, row_recover_finished, row_run_stopped, row_stop_stopped, row_stale_stopped,
+    row_away, row_gather_left, row_run_left, row_stop_left, row_ended_left;
+/* round.c */
+job_row_fn row_begin_round, row_stop_round, row_gather, row_succeed, row_fail, row_give_up,
+    row_abandon;
+/* time.c */
+job_row_fn row_gather_deadline, row_recover_deadline, row_run_deadline, row_stop_deadline;
+
+/* --- shared by the rows --- */
+
 void job_act(struct job *j, enum job_action_type type, uint32_t node, enum ctl_type msg);
+void job_send(struct job *j,
+              uint32_t slot,
+              enum ctl_type msg); /* Nothing where there is no connection. */
+struct job_node *job_node_of(struct job *j, const struct job_event *ev);
+void job_enter(struct job *j, int64_t now_ns); /* A state begins: its words are due anew. */
+void job_watch_lease(struct job *j, const struct job_node *n);
+/* GATHERING: JOB_EV_READY when the round can begin, else 0. */
+int job_ready(struct job *j, int64_t now_ns);
+/* STOPPING: one more member is surely over; the news when it was the last. */
+int job_accounted(struct job *j);
+/* A member is gone for good: it stays in the table for status until the next round. */
+void job_lose(struct job *j, uint32_t slot, bool connection_gone);
+/* Say the last word to a node; its slot stays for status. */
+void job_dismiss(struct job *j, uint32_t slot);
+/* The first cause of a round stays; what comes after it is a consequence. */
+void job_new_cause(struct job *j, const struct mu_cause *c);
+struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n);
+void job_node_cause(struct job *j, enum mu_cause_kind kind, const struct job_node *n);
+
+/* Does this node still owe its word before the old round is surely over? */
+static inline bool owes_stopped(const struct job_node *n)
+{
+    return n->in_round && n->state != JOB_NODE_STOPPED && n->state != JOB_NODE_LOST;
+}
+
+static inline bool owes_finished(const struct job_node *n)
+{
+    return n->in_round && (n->state == JOB_NODE_STARTING || n->state == JOB_NODE_RUNNING);
+}
 
 #endif

@@ -47,7 +47,7 @@ static bool is_cut_off(const struct job_node *n)
     return n->state != JOB_NODE_LOST && !n->connected && !n->gone;
 }
 
-static bool owes_stopped(const struct job_node *n)
+static bool is_stopping(const struct job_node *n)
 {
     return n->state == JOB_NODE_STOPPING;
 }
@@ -142,7 +142,7 @@ void job_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
         running_sentence(j, b);
         break;
     case JOB_STOPPING:
-        wait_sentence(j, "is being stopped, waiting for ", owes_stopped, now_ns, b);
+        wait_sentence(j, "is being stopped, waiting for ", is_stopping, now_ns, b);
         break;
     case JOB_SUCCEEDED:
         (void)mu_buf_adds(b, "succeeded: every worker exited with status 0");

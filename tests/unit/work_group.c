@@ -249,7 +249,8 @@ static void test_many_instant_exits_again_and_again_none_is_lost(void **state)
         argvs[i] = argv;
         envps[i] = environ;
     }
-    int runs = getenv("MUSTER_STORMS") != NULL ? (int)strtol(getenv("MUSTER_STORMS"), NULL, 10) : 10;
+    int runs =
+        getenv("MUSTER_STORMS") != NULL ? (int)strtol(getenv("MUSTER_STORMS"), NULL, 10) : 10;
     for (int run = 0; run < runs; run++) {
         struct work_round r = {.round = (uint32_t)run,
                                .nproc = MANY,

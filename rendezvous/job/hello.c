@@ -1,0 +1,359 @@
+/* Who is greeted: newcomers, agents that come back, and, after a restart of the server, the members
+ * of a round that lives on. */
+#include "rendezvous/job/internal.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static void take_spec(struct job *j, const struct ctl_hello *h, int64_t unix_ms)
+{
+    if (j->has_spec)
+        return;
+    j->has_spec = true;
+    j->nodes_min = (uint32_t)h->nodes_min;
+    j->nodes_max = (uint32_t)h->nodes_max;
+    j->max_restarts = (uint32_t)h->max_restarts;
+    j->join_timeout_ns = h->join_timeout_ms * NS_PER_MS;
+    j->last_call_ns = h->last_call_ms * NS_PER_MS;
+    j->on_join_restart = h->on_join_restart != 0;
+    j->created_unix_ms = unix_ms;
+}
+
+/* Does this hello name a round that could be recovered? */
+static bool names_round(const struct ctl_hello *h)
+{
+    return h->round > 0 && h->round_nodes > h->round_node_rank;
+}
+
+/* Does this hello bring live processes of a round? */
+static bool brings_round(const struct ctl_hello *h)
+{
+    return h->round != 0 && h->round_state != 3;
+}
+
+/* A newcomer, or one whose slot we do not know: take it in. Its old round, if it brings one that is
+ * not ours, has to be stopped first. */
+static int take_in(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    const struct ctl_hello *h = &ev->msg->u.hello;
+    int r = roster_check(j, h, err);
+    if (r == 0)
+        r = roster_reserve(j);
+    if (r < 0)
+        return r;
+    uint32_t slot = roster_add(j, now_ns, ev);
+    if (slot == JOB_NO_NODE)
+        return -ENOMEM;
+    bool first = !j->has_spec;
+    take_spec(j, h, ev->unix_ms);
+    if (first && j->state == JOB_GATHERING) {
+        job_enter(j, now_ns);
+        j->gather_deadline_ns = now_ns + j->join_timeout_ns;
+    }
+    if (h->round > j->round_seen)
+        j->round_seen = (uint32_t)h->round;
+    if (h->round_seen > j->round_seen)
+        j->round_seen = (uint32_t)h->round_seen;
+    j->hello_slot = slot;
+    job_send(j, slot, CTL_WELCOME);
+    job_watch_lease(j, &j->nodes[slot]);
+    return 0;
+}
+
+/* It has processes of a round that does not live here: they must be gone before it can be in
+ * another. */
+static void stop_stale(struct job *j, uint32_t slot)
+{
+    struct job_node *n = &j->nodes[slot];
+    n->stale_round = (uint32_t)n->hello.round;
+    roster_set(j, slot, JOB_NODE_STOPPING);
+    job_send(j, slot, CTL_STOP);
+}
+
+/* The agent of a slot is back on a new connection: what it says of itself now counts. */
+static void take_back(struct job *j, int64_t now_ns, uint32_t slot, const struct job_event *ev)
+{
+    struct job_node *n = &j->nodes[slot];
+    const struct ctl_hello *h = &ev->msg->u.hello;
+    roster_heard(j, slot, now_ns);
+    int64_t nproc = n->hello.nproc; /* As many workers as were reserved. */
+    n->hello = *h;
+    n->hello.nproc = nproc;
+    n->store_port = (uint16_t)h->store_port;
+    if (ev->seen_addr != NULL)
+        (void)mu_strcopy(n->seen_addr, sizeof n->seen_addr, ev->seen_addr);
+    roster_connect(j, slot, true);
+    j->hello_slot = slot;
+    job_send(j, slot, CTL_WELCOME);
+    job_watch_lease(j, n);
+}
+
+int row_gather_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    const struct ctl_hello *h = &ev->msg->u.hello;
+    uint32_t slot = roster_find(j, h->node);
+    if (slot != JOB_NO_NODE) {
+        take_back(j, now_ns, slot, ev);
+    } else {
+        /* A round that this server has never heard of: it was restarted, and the round may live on.
+         * Even one stopped member tells so. */
+        bool resumes = j->round == 0 && names_round(h);
+        int r = resumes ? roster_reserve_members(j, (uint32_t)h->round_nodes) : 0;
+        if (r == 0)
+            r = take_in(j, now_ns, ev, err);
+        if (r < 0)
+            return r;
+        if (resumes)
+            return JOB_EV_RESUMES;
+        slot = j->hello_slot;
+    }
+    if (brings_round(h))
+        stop_stale(j, slot);
+    else if (j->nodes[slot].state == JOB_NODE_STOPPING)
+        roster_set(j, slot, JOB_NODE_WAITING); /* Its STOPPED was lost with the old connection. */
+    return job_ready(j, now_ns);
+}
+
+/* A node's word that it is in the round which is being recovered. */
+static int take_member(struct job *j, uint32_t slot)
+{
+    struct job_node *n = &j->nodes[slot];
+    const struct ctl_hello *h = &n->hello;
+    uint32_t rank = (uint32_t)h->round_node_rank;
+    if (h->round != j->round || rank >= j->round_nodes || j->members[rank] != JOB_NO_NODE) {
+        if (brings_round(h))
+            stop_stale(j, slot);
+        return 0;
+    }
+    static const enum job_node_state states[] = {JOB_NODE_RUNNING, JOB_NODE_FINISHED,
+                                                 JOB_NODE_STOPPING, JOB_NODE_STOPPED};
+    j->members[rank] = slot;
+    n->in_round = true;
+    n->node_rank = (int32_t)rank;
+    roster_set(j, slot, states[h->round_state]);
+    if (h->round_cause.kind != MU_CAUSE_NONE)
+        job_new_cause(j, &h->round_cause); /* The server that died had decided already. */
+    MU_ASSERT(j->pending > 0);
+    return --j->pending == 0 ? JOB_EV_RESUMED : 0;
+}
+
+/* Look for the members of the round that this hello names. Its room was reserved. */
+static void expect_round(struct job *j, int64_t now_ns, const struct ctl_hello *h)
+{
+    j->round = (uint32_t)h->round;
+    j->round_nodes = (uint32_t)h->round_nodes;
+    j->restarts = (uint32_t)h->round_restarts;
+    j->fence_ns = h->round_fence_ms > 0 ? h->round_fence_ms * NS_PER_MS : j->config.fence_ns;
+    for (uint32_t i = 0; i < j->round_nodes; i++)
+        j->members[i] = JOB_NO_NODE;
+    j->pending = j->round_nodes;
+    j->missing_fenced = false;
+    job_enter(j, now_ns);
+}
+
+int row_begin_recovery(struct job *j,
+                       int64_t now_ns,
+                       const struct job_event *ev,
+                       struct mu_err *err)
+{
+    expect_round(j, now_ns, &ev->msg->u.hello);
+    /* Who came before it, still in GATHERING, can only be fresh: a resuming one would have begun
+     * this itself. */
+    return take_member(j, j->hello_slot);
+}
+
+/* A later round than the one being recovered: the earlier one was surely over before the later
+ * began. */
+static int recover_later_round(struct job *j, int64_t now_ns, uint32_t slot)
+{
+    for (uint32_t r = 0; r < j->round_nodes; r++) {
+        if (j->members[r] == JOB_NO_NODE)
+            continue;
+        struct job_node *n = &j->nodes[j->members[r]];
+        n->in_round = false;
+        n->node_rank = -1;
+        if (n->state == JOB_NODE_LOST)
+            continue;
+        if (n->state == JOB_NODE_STOPPED)
+            roster_set(j, j->members[r], JOB_NODE_WAITING);
+        else
+            stop_stale(j, j->members[r]);
+    }
+    expect_round(j, now_ns, &j->nodes[slot].hello);
+    return take_member(j, slot);
+}
+
+int row_recover_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    const struct ctl_hello *h = &ev->msg->u.hello;
+    uint32_t slot = roster_find(j, h->node);
+    if (slot == JOB_NO_NODE) {
+        bool later = names_round(h) && h->round > j->round;
+        int r = later ? roster_reserve_members(j, (uint32_t)h->round_nodes) : 0;
+        if (r == 0)
+            r = take_in(j, now_ns, ev, err);
+        if (r < 0)
+            return r;
+        return later ? recover_later_round(j, now_ns, j->hello_slot)
+                     : take_member(j, j->hello_slot);
+    }
+    take_back(j, now_ns, slot, ev);
+    struct job_node *n = &j->nodes[slot];
+    if (!n->in_round && n->state == JOB_NODE_STOPPING && !brings_round(&n->hello))
+        roster_set(j, slot, JOB_NODE_WAITING);
+    else if (!n->in_round && brings_round(&n->hello))
+        stop_stale(j, slot);
+    else if (n->in_round && n->hello.round_state == 1)
+        roster_set(j, slot, JOB_NODE_FINISHED);
+    else if (n->in_round && n->hello.round_state >= 2)
+        roster_set(j, slot, n->hello.round_state == 2 ? JOB_NODE_STOPPING : JOB_NODE_STOPPED);
+    return 0;
+}
+
+/* Count who still runs; what happened while no server was there decides how it goes on. */
+int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    job_enter(j, now_ns);
+    j->round_started_ns = now_ns;
+    const struct job_node *stopped = NULL;
+    j->pending = 0;
+    uint32_t world = 0;
+    for (uint32_t r = 0; r < j->round_nodes; r++) {
+        struct job_node *n = &j->nodes[j->members[r]];
+        n->rank_base = (int32_t)world;
+        world += (uint32_t)n->hello.nproc;
+        j->pending += owes_finished(n);
+        if (n->state == JOB_NODE_STOPPING || n->state == JOB_NODE_STOPPED)
+            stopped = n;
+    }
+    ranks_find_lead(j);
+    j->world = world;
+    if (stopped != NULL) {
+        job_node_cause(j, MU_CAUSE_NODE_SILENT, stopped);
+        return JOB_EV_BROKEN;
+    }
+    return j->pending == 0 ? JOB_EV_OVER : 0;
+}
+
+/* A member is back after its connection broke. What was lost on the way is said again. */
+static int run_member_back(struct job *j, uint32_t slot)
+{
+    struct job_node *n = &j->nodes[slot];
+    if (n->hello.round != j->round) {
+        if (brings_round(&n->hello)) { /* It never heard that its older round was over. */
+            job_node_cause(j, MU_CAUSE_NODE_SILENT, n);
+            return JOB_EV_BROKEN;
+        }
+        job_send(j, slot, CTL_START); /* START was lost. */
+        return 0;
+    }
+    if (n->hello.round_state >=
+        2) { /* It fenced itself: silent for too long, it stopped its workers. */
+        job_node_cause(j, MU_CAUSE_NODE_SILENT, n);
+        roster_set(j, slot, n->hello.round_state == 2 ? JOB_NODE_STOPPING : JOB_NODE_STOPPED);
+        return JOB_EV_BROKEN;
+    }
+    if (n->hello.round_state == 1 && owes_finished(n)) {
+        roster_set(j, slot, JOB_NODE_FINISHED);
+        return --j->pending == 0 ? JOB_EV_OVER : 0;
+    }
+    if (n->state == JOB_NODE_STARTING)
+        roster_set(j, slot, JOB_NODE_RUNNING); /* STARTED was lost. */
+    return 0;
+}
+
+int row_run_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    const struct ctl_hello *h = &ev->msg->u.hello;
+    uint32_t slot = roster_find(j, h->node);
+    if (slot != JOB_NO_NODE) {
+        take_back(j, now_ns, slot, ev);
+        if (j->nodes[slot].in_round)
+            return run_member_back(j, slot);
+        if (brings_round(h))
+            stop_stale(j, slot);
+        else if (j->nodes[slot].state == JOB_NODE_STOPPING)
+            roster_set(j, slot, JOB_NODE_WAITING);
+        return 0;
+    }
+    int r = take_in(j, now_ns, ev, err);
+    if (r < 0)
+        return r;
+    if (brings_round(h)) {
+        stop_stale(j, j->hello_slot);
+        return 0;
+    }
+    if (j->on_join_restart && j->round_nodes < j->nodes_max) {
+        job_node_cause(j, MU_CAUSE_NODE_JOINED, &j->nodes[j->hello_slot]);
+        return JOB_EV_BROKEN;
+    }
+    return 0; /* A hot spare. */
+}
+
+int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    const struct ctl_hello *h = &ev->msg->u.hello;
+    uint32_t slot = roster_find(j, h->node);
+    if (slot == JOB_NO_NODE) {
+        int r = take_in(j, now_ns, ev, err);
+        if (r < 0)
+            return r;
+        slot = j->hello_slot;
+        struct job_node *n = &j->nodes[slot];
+        uint32_t rank = (uint32_t)h->round_node_rank;
+        /* A member that a recovering server had not met yet. */
+        if (h->round == j->round && !j->missing_fenced && rank < j->round_nodes &&
+            j->members[rank] == JOB_NO_NODE) {
+            j->members[rank] = slot;
+            n->in_round = true;
+            n->node_rank = (int32_t)rank;
+            if (!brings_round(h)) {
+                roster_set(j, slot, JOB_NODE_STOPPED);
+                return job_accounted(j);
+            }
+            roster_set(j, slot, JOB_NODE_STOPPING);
+            job_send(j, slot, CTL_STOP);
+        } else if (brings_round(h)) {
+            stop_stale(j, slot);
+        }
+        return 0;
+    }
+    take_back(j, now_ns, slot, ev);
+    struct job_node *n = &j->nodes[slot];
+    if (!n->in_round) {
+        if (brings_round(h))
+            stop_stale(j, slot);
+        else if (n->state == JOB_NODE_STOPPING)
+            roster_set(j, slot, JOB_NODE_WAITING);
+        return 0;
+    }
+    if (brings_round(h)) {
+        job_send(j, slot, CTL_STOP); /* STOP may have been lost. */
+        return 0;
+    }
+    if (!owes_stopped(n))
+        return 0;
+    roster_set(j, slot, JOB_NODE_STOPPED); /* STOPPED was lost, or it never got START. */
+    return job_accounted(j);
+}
+
+/* The job is over. Its own agents are told once more; anybody else means a new job of the same id.
+ */
+int row_ended_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    const struct ctl_hello *h = &ev->msg->u.hello;
+    uint32_t slot = roster_find(j, h->node);
+    if (slot == JOB_NO_NODE) {
+        if (h->round == 0 || h->round > j->round)
+            return -ENOENT;
+        int r = take_in(j, now_ns, ev, err);
+        if (r < 0)
+            return r;
+        slot = j->hello_slot;
+    } else {
+        take_back(j, now_ns, slot, ev);
+    }
+    job_dismiss(j, slot);
+    return 0;
+}
