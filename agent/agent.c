@@ -52,6 +52,8 @@ struct agent {
     bool link_open;
     bool work_open;
     bool goodbye_over;
+    bool rank0_serves_store; /* As the user wants it: torchrun's TORCH_DISABLE_SHARE_RDZV_TCP_STORE.
+                              */
 };
 
 static void step(struct agent *a, struct life_event *ev);
@@ -143,11 +145,19 @@ static void on_exit_of_worker(void *arg, const struct work_exit *e)
     plan_error_fini(&pe);
 }
 
+static int open_store(struct agent *a, struct mu_err *err)
+{
+    if (!a->rank0_serves_store)
+        return hosting_open_store(&a->hosting, err);
+    hosting_release_store(&a->hosting);
+    return 0;
+}
+
 static int prepare_round(struct agent *a, struct work_round *round, struct mu_err *err)
 {
     const struct ctl_start *s = &a->life.start;
     if (s->node_rank == 0) {
-        int r = hosting_open_store(&a->hosting, err);
+        int r = open_store(a, err);
         if (r < 0)
             return r;
     }
@@ -160,7 +170,8 @@ static int prepare_round(struct agent *a, struct work_round *round, struct mu_er
                                .role_world = (uint32_t)s->role_world,
                                .restarts = (uint32_t)s->restarts,
                                .lead_addr = s->lead_addr,
-                               .lead_port = (uint16_t)s->lead_port};
+                               .lead_port = (uint16_t)s->lead_port,
+                               .rank0_serves_store = a->rank0_serves_store};
     int r = plan_build(a->plan, &facts, round, err);
     return r < 0 ? r : plan_make_folders(a->plan, err);
 }
@@ -333,9 +344,9 @@ static void carry_out(struct agent *a, const struct life_action *action)
         work_signal(a->work, a->life.signo);
         break;
     case LIFE_ACT_KILL:
-        if (a->life.signo != 0 && work_is_running(a->work))
-            mu_log(MU_WARN, "workers.kill", "job=%s round=%" PRId64, a->run_id,
-                   a->life.start.round);
+        if (a->life.alive > 0)
+            mu_log(MU_WARN, "workers.kill", "job=%s round=%" PRId64 " count=%u", a->run_id,
+                   a->life.start.round, a->life.alive);
         work_kill(a->work);
         break;
     case LIFE_ACT_SAY:
@@ -383,21 +394,22 @@ static void step(struct agent *a, struct life_event *ev)
 
 /* ------------------------------------------------------------------ the link's news */
 
-/* Nothing listens there and it is us: serve. */
-static void on_first_address(void *arg, const char *host, uint16_t port)
+/* Nobody listens there, and it is us: serve. */
+static bool on_nobody_listens(void *arg, const char *host, uint16_t port)
 {
     struct agent *a = arg;
-    uint16_t got = 0;
+    uint16_t got = port;
     struct mu_err err = {0};
     if (a->hosting.rdzv != NULL || a->o->is_host == 0 || !mu_addr_is_local(host))
-        return;
+        return false;
     int r = hosting_serve_rdzv(&a->hosting, host, port, &got, &err);
-    if (r == 0) {
-        link_set_port(a->link, got);
-        mu_log(MU_INFO, "rdzv.host", "address=%s port=%u", host, got);
-    } else if (r != -EADDRINUSE) {
+    if (r < 0 && r != -EADDRINUSE) { /* In use: another agent on this host was faster. */
         say_err(a, &err);
+        return false;
     }
+    link_set_port(a->link, got);
+    mu_log(MU_INFO, "rdzv.host", "address=%s port=%u ours=%d", host, got, r == 0);
+    return true;
 }
 
 static void on_up(void *arg)
@@ -535,7 +547,7 @@ static int make_plan(struct agent *a, struct mu_err *err)
 static int make_link(struct agent *a, struct mu_err *err)
 {
     struct link_events e = {.arg = a,
-                            .on_first_address = on_first_address,
+                            .on_nobody_listens = on_nobody_listens,
                             .on_up = on_up,
                             .on_lost = on_lost,
                             .on_failed = on_failed,
@@ -554,9 +566,6 @@ static int make_link(struct agent *a, struct mu_err *err)
 
 static int watch_signals(struct agent *a, struct mu_err *err)
 {
-    (void)signal(
-        SIGPIPE,
-        SIG_IGN); /* A broken console must not end the job. Workers get the default back. */
     for (uint32_t i = 0; i < a->o->signal_count; i++) {
         uv_signal_t *s = &a->signals[a->signal_count];
         int r = uv_signal_init(&a->loop, s);

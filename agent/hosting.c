@@ -1,6 +1,7 @@
 /* The server inside an agent; see hosting.h. */
 #include "agent/hosting.h"
 
+#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,8 +36,18 @@ int hosting_serve_rdzv(
     return r;
 }
 
+void hosting_store_at_rdzv(struct hosting *h)
+{
+    MU_ASSERT(h->rdzv != NULL && h->next_store_fd < 0);
+    h->store_at_rdzv = true;
+}
+
 int hosting_reserve_store(struct hosting *h, uint16_t *ret_port, struct mu_err *err)
 {
+    if (h->store_at_rdzv) {
+        *ret_port = srv_port(h->rdzv);
+        return 0;
+    }
     if (h->next_store_fd < 0) {
         int fd = mu_listen(h->store_host, 0, MU_LISTEN_BACKLOG, &h->next_store_port, err);
         if (fd < 0)
@@ -64,6 +75,10 @@ static void close_server(struct hosting *h, struct srv **s)
 
 int hosting_open_store(struct hosting *h, struct mu_err *err)
 {
+    if (h->store_at_rdzv)
+        return srv_renew_store(h->rdzv) < 0
+                   ? mu_err_set(err, -ENOMEM, "the worker store: no memory")
+                   : 0;
     MU_ASSERT(h->store == NULL && h->next_store_fd >= 0);
     struct srv_config c = config_for(SRV_STORE, h->store_host, 0);
     c.listen_fd = h->next_store_fd;
@@ -74,9 +89,18 @@ int hosting_open_store(struct hosting *h, struct mu_err *err)
     return 0;
 }
 
+void hosting_release_store(struct hosting *h)
+{
+    if (h->next_store_fd >= 0)
+        (void)close(h->next_store_fd); /* Nothing was ever written to it. */
+    h->next_store_fd = -1;
+}
+
 void hosting_close_store(struct hosting *h)
 {
     close_server(h, &h->store);
+    if (h->store_at_rdzv && h->rdzv != NULL)
+        (void)srv_renew_store(h->rdzv); /* Without memory now: hosting_open_store() tries again. */
 }
 
 bool hosting_is_needed(const struct hosting *h)
@@ -88,9 +112,7 @@ void hosting_close(struct hosting *h)
 {
     close_server(h, &h->store);
     close_server(h, &h->rdzv);
-    if (h->next_store_fd >= 0)
-        (void)close(h->next_store_fd); /* Nothing left to do about it. */
-    h->next_store_fd = -1;
+    hosting_release_store(h);
 }
 
 bool hosting_is_closed(const struct hosting *h)

@@ -20,6 +20,7 @@ struct hosting {
     int next_store_fd; /* Bound and listening for a round to come; -1: none. */
     uint16_t next_store_port;
     char store_host[64]; /* Address it is bound to; "*": every address. */
+    bool store_at_rdzv;  /* The worker store is the rendezvous' own, at its port. */
     uint32_t closing;    /* Servers whose handles are not all closed yet. */
 };
 
@@ -30,12 +31,20 @@ void hosting_init(struct hosting *h, uv_loop_t *loop);
 int hosting_serve_rdzv(
     struct hosting *h, const char *host, uint16_t port, uint16_t *ret_port, struct mu_err *err);
 
+/* From now on the worker store of a round led here is the one of the rendezvous served here: for
+ * those who were promised its port (--master-port). Each round finds it empty. */
+void hosting_store_at_rdzv(struct hosting *h);
+
 /* Have a port bound for the next round's store. Returns 0 and *ret_port, also when there was one
  * already. */
 int hosting_reserve_store(struct hosting *h, uint16_t *ret_port, struct mu_err *err);
 
 /* The round begins and we lead it: answer on the reserved port. Its keys are its own. */
 int hosting_open_store(struct hosting *h, struct mu_err *err);
+/* The round begins, we lead it, and its rank 0 serves the store itself: let go of the reserved
+ * port.
+ */
+void hosting_release_store(struct hosting *h);
 /* The round is over: its store and every connection to it go. */
 void hosting_close_store(struct hosting *h);
 

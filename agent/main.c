@@ -1,4 +1,6 @@
 /* node-agent: one per node and job. Parses, wires, returns. */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +24,12 @@ static const char *base_name(const char *path)
     return slash != NULL ? slash + 1 : path;
 }
 
+/* A reader that has seen enough is no error, a full disk is. */
+static int flush_shown(void)
+{
+    return fflush(stdout) == 0 || errno == EPIPE ? 0 : 1;
+}
+
 static int show(void (*text)(struct mu_buf *, const char *), const char *name)
 {
     struct mu_buf b;
@@ -29,7 +37,7 @@ static int show(void (*text)(struct mu_buf *, const char *), const char *name)
     text(&b, name);
     (void)fputs(mu_buf_cstr(&b), stdout);
     mu_buf_fini(&b);
-    return 0;
+    return flush_shown();
 }
 
 static int bad_usage(const struct command *c, int status, const struct mu_err *err)
@@ -52,6 +60,8 @@ static int agent_main(struct warden *warden, void *arg)
     struct mu_err err = {0};
     struct mu_buf notes;
     int status = 2;
+    (void)signal(SIGPIPE,
+                 SIG_IGN); /* A broken console ends no job. Workers get the default back. */
     mu_buf_init(&notes, mu_mem_default());
     int r = agent_options_parse(&o, c->argc, c->argv, environ, &agent_machine_real, &notes, &status,
                                 &err);
@@ -64,7 +74,7 @@ static int agent_main(struct warden *warden, void *arg)
         return show(agent_options_help, c->name);
     if (o.mode == AGENT_SHOW_VERSION) {
         (void)printf("%s %s\n", c->name, MUSTER_VERSION);
-        return 0;
+        return flush_shown();
     }
     mu_log_setup(c->name, o.log_level, o.log_format);
     return agent_run(&o, warden, c->name);

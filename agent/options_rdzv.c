@@ -206,6 +206,8 @@ static int be_c10d(struct reading *rd)
     if (rd->node_rank_given && rd->o->node_rank > 0)
         option_note(rd, "--node-rank has no effect with backend c10d: ranks follow host names");
     rd->o->node_rank = -1;
+    if (rd->text[option_row_of("on-join") - option_rows] == NULL)
+        rd->o->on_join_restart = true; /* Who speaks torchrun's words gets its way of growing. */
     if (text == NULL || text[strspn(text, " \t")] == '\0') {
         option_note(rd, "--rdzv-endpoint is not given: agents meet at localhost:%d", C10D_PORT);
         text = "localhost";
@@ -220,6 +222,8 @@ static int be_static(struct reading *rd)
     o->nodes_min = o->nodes_max; /* As torchrun: a static world has MAX nodes. */
     o->join_timeout_ns = STATIC_TIMEOUT_NS;
     o->connect_timeout_ns = STATIC_TIMEOUT_NS;
+    if (o->node_rank > 0)
+        o->is_host = 0; /* Node 0 is where the others meet, and its worker store is there too. */
     int r = check_node_rank(rd);
     if (r < 0)
         return r;

@@ -430,7 +430,8 @@ const struct option_row option_rows[] = {
      "Where nodes meet: an rdzv-server, port 29500 unless given. If HOST is this node and nothing listens there, this "
      "agent serves it. Takes the place of --rdzv-backend and --rdzv-endpoint."},
     {"on-join", 0, OPTION_OWN | OPTION_WORDS, "wait|restart", set_on_join, "wait",
-     "What a node that arrives while the job runs does when there is room: wait for the next round, or start one."},
+     "What a node that arrives while the job runs does when there is room: wait for the next round, or start one "
+     "(as torchrun does: the default with backend c10d)."},
     {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",
      "How long a lost server is waited for once something is needed from it. Workers run on meanwhile."},
     {"topology", 0, OPTION_OWN, "KEY", set_topology, NULL,

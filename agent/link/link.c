@@ -31,7 +31,8 @@ struct link {
     struct link_events events;
     struct mu_endpoint server;
     enum link_state state;
-    bool ever_resolved;
+    bool offered; /* on_nobody_listens was called. */
+    char first_address[MU_ADDR_BYTES];
 
     uv_getaddrinfo_t resolving;
     struct addrinfo *found; /* Of the last look-up; freed at its end. */
@@ -205,7 +206,12 @@ static void fail(struct link *l, int code, const char *what)
     l->state = LINK_IDLE;
     (void)snprintf(l->text, sizeof l->text, "%.120s port %u: %s", l->server.host, l->server.port,
                    what);
-    l->events.on_failed(l->events.arg, code == UV_ECONNREFUSED, l->text);
+    bool offer = code == UV_ECONNREFUSED && !l->offered && l->events.on_nobody_listens != NULL;
+    l->offered = l->offered || offer;
+    if (offer && l->events.on_nobody_listens(l->events.arg, l->first_address, l->server.port))
+        link_connect(l);
+    else
+        l->events.on_failed(l->events.arg, code == UV_ECONNREFUSED, l->text);
 }
 
 static void on_connected(uv_connect_t *req, int status)
@@ -224,6 +230,7 @@ static void on_connected(uv_connect_t *req, int status)
     (void)uv_timer_stop(&l->timer);
     options_for(l->tcp);
     l->state = LINK_UP;
+    l->offered = true; /* There is a server. Should it go, its place is not ours to take. */
     mu_buf_reset(&l->in);
     l->unsent = 0;
     uv_buf_t greeting = uv_buf_init((char *)(uintptr_t)CTL_GREETING, CTL_GREETING_BYTES);
@@ -285,16 +292,6 @@ static void try_next(struct link *l)
     connect_to(l, a->ai_addr);
 }
 
-static void tell_first_address(struct link *l, const struct sockaddr *sa)
-{
-    char host[MU_ADDR_BYTES];
-    if (l->ever_resolved)
-        return;
-    l->ever_resolved = true;
-    if (l->events.on_first_address != NULL)
-        l->events.on_first_address(l->events.arg, mu_addr_host(sa, host), l->server.port);
-}
-
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
 {
     struct link *l = req->data;
@@ -315,7 +312,7 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *foun
         uv_freeaddrinfo(l->found);
     l->found = found;
     l->next = found;
-    tell_first_address(l, found->ai_addr);
+    (void)mu_addr_host(found->ai_addr, l->first_address);
     try_next(l);
 }
 
@@ -324,9 +321,7 @@ void link_connect(struct link *l)
     if (l->state != LINK_IDLE)
         return;
     if (mu_addr_parse(l->server.host, l->server.port, &l->numeric) == 0) {
-        tell_first_address(l, (const struct sockaddr *)&l->numeric.ss);
-        (void)mu_addr_parse(l->server.host, l->server.port,
-                            &l->numeric); /* The port may have been set. */
+        (void)mu_addr_host((const struct sockaddr *)&l->numeric.ss, l->first_address);
         l->next = NULL;
         connect_to(l, (const struct sockaddr *)&l->numeric.ss);
         return;

@@ -15,9 +15,10 @@ struct link;
 
 struct link_events {
     void *arg;
-    /* The server's name led to this numeric address, before the first attempt to connect there.
-     * Called once. The agent may begin to serve there itself. NULL: not wanted. */
-    void (*on_first_address)(void *arg, const char *host, uint16_t port);
+    /* The first attempt found a machine, and nobody who listens there: every address of the name
+     * refused. Called once, with the name's first address. True: the agent serves there itself now,
+     * or somebody just began to; the link tries again at once. NULL: not wanted. */
+    bool (*on_nobody_listens)(void *arg, const char *host, uint16_t port);
     void (*on_up)(void *arg);
     /* It was up and is not any more. */
     void (*on_lost)(void *arg, const char *text);
