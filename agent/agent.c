@@ -394,6 +394,19 @@ static void step(struct agent *a, struct life_event *ev)
 
 /* ------------------------------------------------------------------ the link's news */
 
+/* Static, as torchrun has it: workers find their store where the nodes met, address and port as
+ * typed. */
+static void share_rdzv(struct agent *a)
+{
+    struct ctl_hello *h = &a->life.config.hello;
+    if (a->o->rdzv != AGENT_RDZV_STATIC || a->rank0_serves_store)
+        return;
+    hosting_store_at_rdzv(&a->hosting);
+    if (h->local_addr[0] == '\0')
+        (void)mu_strcopy(h->local_addr, sizeof h->local_addr,
+                         a->o->endpoint.host); /* Else as seen. */
+}
+
 /* Nobody listens there, and it is us: serve. */
 static bool on_nobody_listens(void *arg, const char *host, uint16_t port)
 {
@@ -408,6 +421,8 @@ static bool on_nobody_listens(void *arg, const char *host, uint16_t port)
         return false;
     }
     link_set_port(a->link, got);
+    if (r == 0)
+        share_rdzv(a);
     mu_log(MU_INFO, "rdzv.host", "address=%s port=%u ours=%d", host, got, r == 0);
     return true;
 }
@@ -564,9 +579,18 @@ static int make_link(struct agent *a, struct mu_err *err)
                                                          : 0;
 }
 
+/* Under nohup(1) the end of the terminal is no reason to end. torchrun ends all the same. */
+static bool is_nohup(int signo)
+{
+    struct sigaction now;
+    return signo == SIGHUP && sigaction(signo, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 static int watch_signals(struct agent *a, struct mu_err *err)
 {
     for (uint32_t i = 0; i < a->o->signal_count; i++) {
+        if (is_nohup(a->o->signals[i]))
+            continue;
         uv_signal_t *s = &a->signals[a->signal_count];
         int r = uv_signal_init(&a->loop, s);
         if (r < 0)
@@ -583,11 +607,13 @@ static int watch_signals(struct agent *a, struct mu_err *err)
 
 static int set_up(struct agent *a, struct mu_err *err)
 {
+    const char *apart = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
     struct work_events we = {.arg = a, .on_exit = on_exit_of_worker, .on_all_gone = on_all_gone};
     int r = a->o->run_id != NULL ? mu_strcopy(a->run_id, sizeof a->run_id, a->o->run_id)
                                  : facts_uuid(a->run_id);
     if (r < 0)
         return mu_err_set(err, r, "--rdzv-id: at most %d characters", MU_RUN_ID_BYTES - 1);
+    a->rank0_serves_store = apart != NULL && strcmp(apart, "1") == 0;
     a->failed = mu_zalloc(mu_mem_default(), a->o->nproc * sizeof *a->failed);
     if (a->failed == NULL)
         return mu_err_set(err, -ENOMEM, "no memory");

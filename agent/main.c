@@ -25,9 +25,10 @@ static const char *base_name(const char *path)
 }
 
 /* A reader that has seen enough is no error, a full disk is. */
-static int flush_shown(void)
+static int print(const char *text)
 {
-    return fflush(stdout) == 0 || errno == EPIPE ? 0 : 1;
+    bool written = fputs(text, stdout) >= 0 && fflush(stdout) == 0;
+    return written || errno == EPIPE ? 0 : 1;
 }
 
 static int show(void (*text)(struct mu_buf *, const char *), const char *name)
@@ -35,9 +36,14 @@ static int show(void (*text)(struct mu_buf *, const char *), const char *name)
     struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     text(&b, name);
-    (void)fputs(mu_buf_cstr(&b), stdout);
+    int status = print(mu_buf_cstr(&b));
     mu_buf_fini(&b);
-    return flush_shown();
+    return status;
+}
+
+static void version_text(struct mu_buf *b, const char *name)
+{
+    (void)mu_buf_addf(b, "%s %s\n", name, MUSTER_VERSION);
 }
 
 static int bad_usage(const struct command *c, int status, const struct mu_err *err)
@@ -72,10 +78,8 @@ static int agent_main(struct warden *warden, void *arg)
         return bad_usage(c, status, &err);
     if (o.mode == AGENT_SHOW_HELP)
         return show(agent_options_help, c->name);
-    if (o.mode == AGENT_SHOW_VERSION) {
-        (void)printf("%s %s\n", c->name, MUSTER_VERSION);
-        return flush_shown();
-    }
+    if (o.mode == AGENT_SHOW_VERSION)
+        return show(version_text, c->name);
     mu_log_setup(c->name, o.log_level, o.log_format);
     return agent_run(&o, warden, c->name);
 }

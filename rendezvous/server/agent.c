@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <string.h>
+#include <sys/epoll.h>
 
 #include "base/clock.h"
 #include "rendezvous/server/internal.h"
@@ -17,9 +18,9 @@ static void set_patience(struct conn *c)
     int seconds = third_s < 1 ? 1 : third_s > 32767 ? 32767 : (int)third_s;
     int64_t user_ms = lease_ms * 5 / 6;
     int user = user_ms < 1 ? 1 : user_ms > INT32_MAX ? INT32_MAX : (int)user_ms;
-    (void)setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
-    (void)setsockopt(c->fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
-    (void)setsockopt(c->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user, sizeof user);
+    (void)setsockopt(c->watch.fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
+    (void)setsockopt(c->watch.fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
+    (void)setsockopt(c->watch.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user, sizeof user);
 }
 
 void agent_open(struct conn *c)
@@ -104,7 +105,7 @@ void agent_refuse(struct agent *a, const char *text, bool retry)
 static int write_pending(struct agent *a)
 {
     while (a->out_at < a->out.n) {
-        ssize_t n = send(a->conn->fd, a->out.p + a->out_at, a->out.n - a->out_at,
+        ssize_t n = send(a->conn->watch.fd, a->out.p + a->out_at, a->out.n - a->out_at,
                          MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0)
             a->out_at += (size_t)n;
@@ -134,7 +135,7 @@ static void begin_to_leave(struct agent *a)
 {
     if (a->conn->list == LIST_LEAVING)
         return;
-    (void)shutdown(a->conn->fd, SHUT_WR); /* Fails when the peer is gone, which is as well. */
+    (void)shutdown(a->conn->watch.fd, SHUT_WR); /* Fails when the peer is gone, which is as well. */
     conn_move(a->conn, LIST_LEAVING);
 }
 
@@ -152,7 +153,7 @@ static void flush(struct agent *a)
         agent_lost(a, JOB_EV_NODE_AWAY);
         return;
     }
-    conn_want(a->conn, UV_READABLE | (r == 1 ? UV_WRITABLE : 0));
+    watch_change(a->conn->srv, &a->conn->watch, EPOLLIN | (r == 1 ? EPOLLOUT : 0U));
     if (r == 0 && a->close_after)
         begin_to_leave(a);
 }
@@ -307,7 +308,7 @@ void agent_readable(struct conn *c)
 {
     struct srv *s = c->srv;
     struct agent *a = c->u.agent;
-    ssize_t n = recv(c->fd, s->scratch, SRV_SCRATCH_BYTES, 0);
+    ssize_t n = recv(c->watch.fd, s->scratch, SRV_SCRATCH_BYTES, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n > 0) {

@@ -1,6 +1,7 @@
 /* A connection of the store: bytes in, bytes out. What they mean is rendezvous/store's business. */
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/uio.h>
 
 #include "rendezvous/server/internal.h"
@@ -52,7 +53,7 @@ void client_readable(struct conn *c)
             p = s->scratch;
             room = SRV_SCRATCH_BYTES;
         }
-        ssize_t n = recv(c->fd, p, room, 0);
+        ssize_t n = recv(c->watch.fd, p, room, 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
@@ -87,7 +88,7 @@ static int write_pending(struct conn *c)
             iov[i] = (struct iovec){.iov_base = base.out, .iov_len = pieces[i].n};
         }
         struct msghdr m = {.msg_iov = iov, .msg_iovlen = count};
-        ssize_t n = sendmsg(c->fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = sendmsg(c->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0)
             store_client_sent(c->u.client, (size_t)n);
         else if (errno == EAGAIN)
@@ -109,7 +110,7 @@ static void serve(struct conn *c)
     if (r < 0 || (r == 0 && c->ending))
         conn_close(c);
     else
-        conn_want(c, (r == 1 ? UV_WRITABLE : 0) | (c->ending ? 0 : UV_READABLE));
+        watch_change(c->srv, &c->watch, (r == 1 ? EPOLLOUT : 0U) | (c->ending ? 0U : EPOLLIN));
 }
 
 void client_writable(struct conn *c)

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <utlist.h>
@@ -20,7 +21,7 @@ enum caller {
     CALLER_STRANGER
 };
 
-static void on_poll(uv_poll_t *poll, int status, int events);
+static watch_ready_fn on_ready;
 
 char *conn_peer(const struct conn *c, char *ret)
 {
@@ -180,18 +181,19 @@ void conn_on_sweep(uv_timer_t *timer)
 
 /* --- birth and death --- */
 
-static void on_closed(uv_handle_t *h)
+/* Events of this turn may still point at them. */
+void conn_free_dead(struct srv *s)
 {
-    struct conn *c = h->data;
-    struct srv *s = c->srv;
-    mu_mem_free(mu_mem_default(), c);
-    srv_handle_closed(s);
+    while (s->dead != NULL) {
+        struct conn *c = s->dead;
+        s->dead = c->next;
+        mu_mem_free(mu_mem_default(), c);
+    }
 }
 
 int conn_release(struct conn *c)
 {
     struct srv *s = c->srv;
-    int fd = c->fd;
     MU_ASSERT(c->kind != CONN_CLOSED);
     leave_host(c);
     if (c->kind == CONN_STORE)
@@ -201,14 +203,14 @@ int conn_release(struct conn *c)
     DL_DELETE(s->lists[c->list], c);
     s->conn_count--;
     c->kind = CONN_CLOSED;
-    c->fd = -1;
-    uv_close((uv_handle_t *)&c->poll, on_closed);
-    return fd;
+    c->next = s->dead;
+    s->dead = c;
+    return watch_remove(s, &c->watch);
 }
 
 void conn_close(struct conn *c)
 {
-    (void)close(conn_release(c)); /* libuv let go of it: uv_close() stops the watch at once. */
+    (void)close(conn_release(c));
 }
 
 static struct in6_addr address_of(const struct sockaddr *sa)
@@ -231,14 +233,12 @@ static struct in6_addr address_of(const struct sockaddr *sa)
 void conn_new(struct srv *s, int fd, const struct sockaddr *sa)
 {
     struct conn *c = mu_zalloc(mu_mem_default(), sizeof *c);
-    if (c == NULL || uv_poll_init(s->loop, &c->poll, fd) < 0) {
+    if (c == NULL || watch_add(s, &c->watch, fd, EPOLLIN, on_ready) < 0) {
         mu_mem_free(mu_mem_default(), c);
         (void)close(fd);
         return;
     }
-    c->poll.data = c;
     c->srv = s;
-    c->fd = fd;
     c->addr = address_of(sa);
     c->kind = CONN_NEW;
     c->list = LIST_FRESH;
@@ -246,18 +246,7 @@ void conn_new(struct srv *s, int fd, const struct sockaddr *sa)
     c->low_water = 1;
     DL_APPEND(s->lists[LIST_FRESH], c);
     s->conn_count++;
-    s->handles++;
-    conn_want(c, UV_READABLE);
     arm_sweep(s);
-}
-
-void conn_want(struct conn *c, int events)
-{
-    if (c->events == events)
-        return;
-    int r = uv_poll_start(&c->poll, events, on_poll);
-    MU_ASSERT(r == 0); /* Fails only for a descriptor that is watched elsewhere. */
-    c->events = (uint8_t)events;
 }
 
 /* --- the first bytes --- */
@@ -302,7 +291,7 @@ static void set_low_water(struct conn *c, size_t bytes)
     int v = (int)bytes;
     if (c->low_water == bytes)
         return;
-    (void)setsockopt(c->fd, SOL_SOCKET, SO_RCVLOWAT, &v,
+    (void)setsockopt(c->watch.fd, SOL_SOCKET, SO_RCVLOWAT, &v,
                      sizeof v); /* Without it: correct, but busy. */
     c->low_water = (uint8_t)bytes;
 }
@@ -352,7 +341,7 @@ static void dispatch(struct conn *c, struct mu_str seen)
 static void first_readable(struct conn *c)
 {
     char seen[CTL_GREETING_BYTES];
-    ssize_t n = recv(c->fd, seen, sizeof seen, MSG_PEEK);
+    ssize_t n = recv(c->watch.fd, seen, sizeof seen, MSG_PEEK);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
@@ -385,34 +374,22 @@ static void readable(struct conn *c)
     }
 }
 
-/* libuv reports a socket with a pending error and stops its watch. What came before the error, a
- * goodbye for instance, is still there to be read; recv() gives the error itself behind it. */
-static void broken(struct conn *c)
+/* The peer is gone, or its socket has an error. What came before, a goodbye for instance, is still
+ * there to be read; recv() gives the end or the error itself behind it. */
+static void on_ready(struct watch *w, uint32_t events)
 {
-    c->events = 0;
-    if (c->kind == CONN_STORE && c->ending) {
-        conn_close(c);
+    struct conn *c = (struct conn *)w; /* Its first member. */
+    bool gone = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    if (c->kind == CONN_STORE && c->ending && gone) {
+        conn_close(c); /* Nobody reads the rest. */
         return;
     }
-    readable(c);
-    if (c->kind == CONN_NEW || c->kind == CONN_PARKED)
-        conn_close(c); /* Nobody is left to say the rest. */
-    else if (c->kind != CONN_CLOSED)
-        conn_want(c, UV_READABLE); /* There is more: it comes round again. */
-}
-
-static void on_poll(uv_poll_t *poll, int status, int events)
-{
-    struct conn *c = poll->data;
-    struct srv *s = c->srv;
-    s->now_ns = mu_now_ns();
-    if (status < 0)
-        broken(c);
-    if (c->kind == CONN_STORE && (events & UV_WRITABLE) != 0)
+    if (c->kind == CONN_STORE && (events & EPOLLOUT) != 0)
         client_writable(c);
-    if (c->kind == CONN_AGENT && (events & UV_WRITABLE) != 0)
+    if (c->kind == CONN_AGENT && (events & EPOLLOUT) != 0)
         agent_writable(c);
-    if ((events & UV_READABLE) != 0)
+    if ((events & EPOLLIN) != 0 || gone)
         readable(c);
-    srv_settle(s);
+    if (gone && (c->kind == CONN_NEW || c->kind == CONN_PARKED))
+        conn_close(c); /* Nobody is left to say the rest. */
 }

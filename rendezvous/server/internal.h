@@ -1,6 +1,7 @@
 /* What the files of the server's shell share. Nobody outside this folder includes it.
  *
  * server.c   life of the whole: start, close, counts
+ * watch.c    the set of descriptors that are watched
  * listen.c   accepts
  * conn.c     one connection: its first bytes, its lists and time-outs, its end
  * client.c   a connection of the store
@@ -12,8 +13,8 @@
  *
  * How a turn goes: a callback turns what happened into calls below; what these want to send or
  * close is queued, and srv_settle() at the callback's end carries it out. So no job steps inside
- * the step of another, and a connection that fails while it is written to is an event like any
- * other. */
+ * the step of another, a connection that fails while it is written to is an event like any other,
+ * and what one turn says to a peer goes out in one piece. */
 #ifndef MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
 #define MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
 
@@ -56,7 +57,7 @@ enum conn_kind {
     CONN_PARKED, /* Silent, and kept because a PyTorch 1.13 client of the same host may own it. */
     CONN_STORE,
     CONN_AGENT,
-    CONN_CLOSED /* Waits for its close callback. */
+    CONN_CLOSED /* Waits in srv->dead for the end of the turn. */
 };
 
 /* Each connection is in one list. The first two have a time-out, the same for all in it, so that
@@ -71,10 +72,22 @@ enum conn_list {
 
 struct agent;
 struct host;
+struct watch;
+
+/* events: EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP. */
+typedef void watch_ready_fn(struct watch *w, uint32_t events);
+
+/* A descriptor in the server's set. Its memory must stay until the end of the turn in which it is
+ * removed (srv_settle()). */
+struct watch {
+    watch_ready_fn *ready;
+    int fd;          /* -1: not in the set. */
+    uint32_t events; /* As asked for. */
+};
 
 /* An idle one is all that a connection of the store costs here, so it is kept small. */
 struct conn {
-    uv_poll_t poll;
+    struct watch watch;
     struct srv *srv;
     struct conn *prev;
     struct conn *next;
@@ -85,10 +98,8 @@ struct conn {
     struct host *host; /* Of a legacy client or a parked connection; else NULL. */
     int64_t since_ns;  /* When it came into a list with a time-out. */
     struct in6_addr addr;
-    int fd;
     uint8_t kind;      /* enum conn_kind */
     uint8_t list;      /* enum conn_list */
-    uint8_t events;    /* UV_READABLE and UV_WRITABLE, as asked for. */
     uint8_t low_water; /* Bytes that must be there before it is readable. */
     bool ending;       /* CONN_STORE: closed once its output is out. */
 };
@@ -146,10 +157,14 @@ struct srv {
     void (*done)(void *arg);
     void *done_arg;
 
+    int epoll_fd;
+    uv_poll_t watch_poll;
+    struct conn *dead; /* Closed in this turn; linked by `next`. */
+
     int listen_fd;
     int spare_fd; /* Given up for a moment when descriptors run out, so that the newcomer can be
                      closed. */
-    uv_poll_t listen_poll;
+    struct watch listener;
     uv_timer_t listen_pause;
 
     struct conn *lists[LIST_COUNT];
@@ -201,6 +216,17 @@ struct srv {
 void srv_settle(struct srv *s);
 void srv_handle_closed(struct srv *s);
 
+/* --- watch.c --- */
+int watch_init(struct srv *s, struct mu_err *err);
+/* From here on the loop watches the set; until watch_stop(), which closes it. */
+int watch_start(struct srv *s, struct mu_err *err);
+void watch_stop(struct srv *s);
+/* Returns 0 or a negative errno. */
+int watch_add(struct srv *s, struct watch *w, int fd, uint32_t events, watch_ready_fn *ready);
+void watch_change(struct srv *s, struct watch *w, uint32_t events);
+/* Returns the descriptor, which is the caller's again. */
+int watch_remove(struct srv *s, struct watch *w);
+
 /* --- listen.c --- */
 int srv_listen(struct srv *s, struct mu_err *err);
 void srv_unlisten(struct srv *s);
@@ -211,8 +237,7 @@ void conn_new(struct srv *s, int fd, const struct sockaddr *sa);
 void conn_close(struct conn *c);
 /* As conn_close(), but the descriptor stays open and is the caller's. */
 int conn_release(struct conn *c);
-/* Which events are wanted from now on (UV_READABLE, UV_WRITABLE). */
-void conn_want(struct conn *c, int events);
+void conn_free_dead(struct srv *s);
 void conn_move(struct conn *c, enum conn_list list);
 /* The peer as text for the log: "10.0.0.2". `ret` has MU_ADDR_BYTES. */
 char *conn_peer(const struct conn *c, char *ret);

@@ -341,7 +341,8 @@ static void peer_address(const struct conn *c, char *ret)
 {
     struct sockaddr_storage ss;
     socklen_t len = sizeof ss;
-    if (IN6_IS_ADDR_LINKLOCAL(&c->addr) && getpeername(c->fd, (struct sockaddr *)&ss, &len) == 0)
+    if (IN6_IS_ADDR_LINKLOCAL(&c->addr) &&
+        getpeername(c->watch.fd, (struct sockaddr *)&ss, &len) == 0)
         (void)mu_addr_host((const struct sockaddr *)&ss, ret);
     else
         (void)conn_peer(c, ret);

@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <stddef.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -15,22 +17,13 @@
 #define KEEPALIVE_INTERVAL_S 20
 #define KEEPALIVE_COUNT 3
 
-static void on_acceptable(uv_poll_t *poll, int status, int events);
-
-static void listener_start(struct srv *s)
-{
-    /* Fails only for a descriptor that is watched elsewhere: our own mistake. */
-    int r = uv_poll_start(&s->listen_poll, UV_READABLE, on_acceptable);
-    MU_ASSERT(r == 0);
-}
-
 static void on_pause_over(uv_timer_t *timer)
 {
     struct srv *s = timer->data;
     if (s->spare_fd < 0)
         s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     if (!s->closing)
-        listener_start(s);
+        watch_change(s, &s->listener, EPOLLIN);
 }
 
 /* Descriptors have run out. The newcomer is closed by way of the spare one, so that it is told at
@@ -50,7 +43,7 @@ static void out_of_descriptors(struct srv *s, int code)
             (void)close(fd);
         s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     }
-    (void)uv_poll_stop(&s->listen_poll);
+    watch_change(s, &s->listener, 0);
     (void)uv_timer_start(&s->listen_pause, on_pause_over, SRV_LISTEN_PAUSE_MS, 0);
 }
 
@@ -71,12 +64,10 @@ static void take(struct srv *s, int fd, const struct sockaddr *sa)
     (void)close(fd);
 }
 
-static void on_acceptable(uv_poll_t *poll, int status, int events)
+static void on_acceptable(struct watch *w, uint32_t events)
 {
-    struct srv *s = poll->data;
-    (void)status; /* A listener has no error of its own; accept4() tells. */
-    (void)events;
-    s->now_ns = mu_now_ns();
+    struct srv *s = (struct srv *)((char *)w - offsetof(struct srv, listener));
+    (void)events; /* A listener has no error of its own; accept4() tells. */
     for (int i = 0; i < MU_ACCEPT_BATCH; i++) {
         struct sockaddr_storage ss;
         socklen_t len = sizeof ss;
@@ -92,7 +83,6 @@ static void on_acceptable(uv_poll_t *poll, int status, int events)
         if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO)
             break;
     }
-    srv_settle(s);
 }
 
 static void set_address(struct srv *s)
@@ -147,28 +137,18 @@ int srv_listen(struct srv *s, struct mu_err *err)
     inherit_options(s->listen_fd);
     set_address(s);
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    int r = uv_poll_init(s->loop, &s->listen_poll, s->listen_fd);
+    int r = watch_add(s, &s->listener, s->listen_fd, EPOLLIN, on_acceptable);
     if (r < 0)
-        return mu_err_set(err, r, "watch the listening socket: %s", uv_strerror(r));
-    s->listen_poll.data = s;
-    s->handles++;
-    (void)uv_timer_init(s->loop, &s->listen_pause); /* Never fails. */
-    s->listen_pause.data = s;
-    s->handles++;
-    listener_start(s);
+        return mu_err_set(err, r, "watch the listening socket: %s", strerror(-r));
     return 0;
-}
-
-static void on_closed(uv_handle_t *h)
-{
-    srv_handle_closed(h->data);
 }
 
 void srv_unlisten(struct srv *s)
 {
-    uv_close((uv_handle_t *)&s->listen_poll, on_closed);
-    uv_close((uv_handle_t *)&s->listen_pause, on_closed);
-    (void)close(s->listen_fd);
+    if (s->listen_fd >= 0 && s->listener.fd >= 0)
+        (void)watch_remove(s, &s->listener);
+    if (s->listen_fd >= 0)
+        (void)close(s->listen_fd);
     s->listen_fd = -1;
     if (s->spare_fd >= 0)
         (void)close(s->spare_fd);

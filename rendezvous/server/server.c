@@ -34,6 +34,7 @@ void srv_settle(struct srv *s)
         return;
     client_flush_ready(s);
     agent_flush_dirty(s);
+    conn_free_dead(s);
 }
 
 static void srv_free(struct srv *s)
@@ -45,6 +46,7 @@ static void srv_free(struct srv *s)
         HASH_DEL(s->hosts, h);
         mu_mem_free(mu_mem_default(), h);
     }
+    conn_free_dead(s);
     jobs_free_all(s);
     store_free(s->store);
     mu_buf_fini(&s->decoded);
@@ -85,7 +87,9 @@ static struct srv *srv_new(uv_loop_t *loop, const struct srv_config *config)
     bool oom = false;
     s->loop = loop;
     s->config = *config;
+    s->epoll_fd = -1;
     s->listen_fd = -1;
+    s->listener.fd = -1;
     s->spare_fd = -1;
     s->now_ns = mu_now_ns();
     s->started_ns = s->now_ns;
@@ -122,17 +126,23 @@ int srv_start(uv_loop_t *loop,
     struct srv *s = srv_new(loop, config);
     if (s == NULL)
         return mu_err_set(err, -ENOMEM, "no memory for a server");
-    int r = srv_listen(s, err);
+    int r = watch_init(s, err);
+    if (r == 0)
+        r = srv_listen(s, err);
+    if (r == 0)
+        r = watch_start(s, err);
     if (r < 0) {
-        if (s->listen_fd >= 0 && s->listen_fd != config->listen_fd)
-            (void)close(s->listen_fd);
-        if (s->spare_fd >= 0)
-            (void)close(s->spare_fd);
+        if (s->listen_fd == config->listen_fd)
+            s->listen_fd = -1; /* Stays the caller's. */
+        srv_unlisten(s);
+        if (s->epoll_fd >= 0)
+            (void)close(s->epoll_fd);
         srv_free(s);
         return r;
     }
     start_timer(s, &s->sweep);
     start_timer(s, &s->job_timer);
+    start_timer(s, &s->listen_pause);
     if ((config->services & SRV_AGENTS) != 0 && mark_find(s)) {
         s->not_before_ns = s->now_ns + config->recovery_ns;
         mu_log(
@@ -185,7 +195,28 @@ void srv_close(struct srv *s, void (*done)(void *arg), void *arg)
             conn_close(s->lists[l]);
     uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
     uv_close((uv_handle_t *)&s->job_timer, on_timer_closed);
+    uv_close((uv_handle_t *)&s->listen_pause, on_timer_closed);
     srv_unlisten(s);
+    watch_stop(s);
+}
+
+int srv_renew_store(struct srv *s)
+{
+    struct store *fresh = store_new(mu_mem_default(), &s->config.store, random_seed());
+    struct conn *c = NULL;
+    struct conn *next = NULL;
+    if (fresh == NULL)
+        return -ENOMEM;
+    for (size_t l = 0; l < LIST_COUNT; l++) {
+        DL_FOREACH_SAFE(s->lists[l], c, next)
+        {
+            if (c->kind == CONN_STORE)
+                conn_close(c);
+        }
+    }
+    store_free(s->store);
+    s->store = fresh;
+    return 0;
 }
 
 uint32_t srv_agent_count(const struct srv *s)

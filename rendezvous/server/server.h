@@ -58,6 +58,11 @@ const char *srv_address(const struct srv *s);
  */
 void srv_close(struct srv *s, void (*done)(void *arg), void *arg);
 
+/* An empty store in the place of the present one, whose clients are closed: a round's end, where
+ * the workers' store is served beside the rendezvous. Not from within a callback of the server's.
+ * Returns 0, or -ENOMEM with nothing changed. */
+int srv_renew_store(struct srv *s);
+
 /* Agents still connected, and jobs that have not ended: a host that wants to leave politely waits
  * until both are 0, with a limit. */
 uint32_t srv_agent_count(const struct srv *s);

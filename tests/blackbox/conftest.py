@@ -22,3 +22,12 @@ def start_server(tmp_path):
 @pytest.fixture
 def server(start_server):
     return start_server()
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Starts agents; each is ended and checked after the test."""
+    import agentlib
+    j = agentlib.Job(tmp_path)
+    yield j
+    j.check_end()
