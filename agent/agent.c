@@ -133,13 +133,22 @@ static const char *note_failure(struct agent *a, const struct work_exit *e, stru
     return pe->message[0] != '\0' ? pe->message : NULL;
 }
 
+/* Does the report speak of it? What ends because we stop it does not, nor what fails here after a
+ * failure elsewhere: its cause is told by those who saw it. */
+static bool is_of_interest(const struct agent *a, const struct work_exit *e)
+{
+    if (e->status == 0 || a->life.state == LIFE_RUNNING)
+        return e->status != 0;
+    return a->failed_count > 0 && e->status != -a->life.signo && e->status != -SIGKILL;
+}
+
 static void on_exit_of_worker(void *arg, const struct work_exit *e)
 {
     struct agent *a = arg;
     struct life_event ev = {
         .type = LIFE_EV_WORKER_EXIT, .local_rank = e->local_rank, .status = e->status};
     struct plan_error pe = {0};
-    if (e->status != 0)
+    if (is_of_interest(a, e))
         ev.text = note_failure(a, e, &pe);
     step(a, &ev);
     plan_error_fini(&pe);
@@ -244,8 +253,12 @@ static void copy_error_file(const struct agent *a)
 static void say_outcome(const struct agent *a)
 {
     const struct life *l = &a->life;
-    if (l->exit_status == 0)
+    if (l->exit_status == 0) {
+        if (l->start.round == 0) /* Nothing of ours ever ran: that is no usual success. */
+            say(a, "the job ended well without this node, which waited as a spare; another job "
+                   "needs a --rdzv-id of its own");
         return;
+    }
     report_failures(a);
     copy_error_file(a);
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
@@ -295,6 +308,11 @@ static void leave(struct agent *a)
     say_outcome(a);
     link_close(a->link, on_link_closed, a);
     work_close(a->work, on_work_closed, a);
+    sigset_t handled; /* What still comes must not end us by its default action. */
+    (void)sigemptyset(&handled);
+    for (uint32_t i = 0; i < a->signal_count; i++)
+        (void)sigaddset(&handled, a->o->signals[i]);
+    (void)sigprocmask(SIG_BLOCK, &handled, NULL);
     for (uint32_t i = 0; i < a->signal_count; i++)
         uv_close((uv_handle_t *)&a->signals[i], NULL);
     uv_close((uv_handle_t *)&a->timer, NULL);
@@ -407,6 +425,17 @@ static void share_rdzv(struct agent *a)
                          a->o->endpoint.host); /* Else as seen. */
 }
 
+/* Where others look for us. A host's own name is a loopback address in many a /etc/hosts; to the
+ * other nodes it is not. */
+static const char *serving_address(const struct agent *a, const char *host)
+{
+    const char *typed = a->o->endpoint.host;
+    struct mu_addr numeric;
+    bool meant = a->o->nodes_max == 1 || strstr(typed, "localhost") != NULL ||
+                 mu_addr_parse(typed, 0, &numeric) == 0;
+    return mu_addr_is_loopback(host) && !meant ? "*" : host;
+}
+
 /* Nobody listens there, and it is us: serve. */
 static bool on_nobody_listens(void *arg, const char *host, uint16_t port)
 {
@@ -415,33 +444,44 @@ static bool on_nobody_listens(void *arg, const char *host, uint16_t port)
     struct mu_err err = {0};
     if (a->hosting.rdzv != NULL || a->o->is_host == 0 || !mu_addr_is_local(host))
         return false;
+    host = serving_address(a, host);
     int r = hosting_serve_rdzv(&a->hosting, host, port, &got, &err);
     if (r < 0 && r != -EADDRINUSE) { /* In use: another agent on this host was faster. */
         say_err(a, &err);
         return false;
     }
     link_set_port(a->link, got);
-    if (r == 0)
+    if (r == 0) {
+        a->life.config.serves = true;
         share_rdzv(a);
+    }
     mu_log(MU_INFO, "rdzv.host", "address=%s port=%u ours=%d", host, got, r == 0);
     return true;
 }
 
-static void on_up(void *arg)
+/* The worker store is reached where the server reaches us; a name the user gave may lead anywhere.
+ * Reached over loopback we share the server's host, which says nothing of the other nodes. */
+static void choose_store_host(struct agent *a)
+{
+    struct hosting *h = &a->hosting;
+    link_local_address(a->link, h->store_host);
+    if (a->o->nodes_max > 1 && mu_addr_is_loopback(h->store_host))
+        (void)mu_strcopy(h->store_host, sizeof h->store_host, "*"); /* It fits. */
+}
+
+static void on_up(void *arg, const char *text)
 {
     struct agent *a = arg;
     struct mu_err err = {0};
     uint16_t port = 0;
     if (a->hosting.next_store_fd < 0) {
-        /* The worker store is reached where the server reaches us; a name the user gave may lead
-         * anywhere. */
         if (a->o->local_addr == NULL || a->o->rdzv == AGENT_RDZV_STANDALONE)
-            link_local_address(a->link, a->hosting.store_host);
+            choose_store_host(a);
         if (a->hosting.store == NULL && hosting_reserve_store(&a->hosting, &port, &err) < 0)
             say_err(a, &err);
         life_set_store_port(&a->life, port);
     }
-    step(a, &(struct life_event){.type = LIFE_EV_LINK_UP});
+    step(a, &(struct life_event){.type = LIFE_EV_LINK_UP, .text = text});
 }
 
 static void on_lost(void *arg, const char *text)

@@ -91,7 +91,7 @@ void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b)
         (void)mu_buf_addf(b, "the agent on %s was not heard for its whole lease", host);
         break;
     case MU_CAUSE_NODE_LEFT:
-        (void)mu_buf_addf(b, "the agent on %s was told to stop and left", host);
+        (void)mu_buf_addf(b, "the agent on %s left", host);
         break;
     case MU_CAUSE_NODE_JOINED:
         (void)mu_buf_addf(b, "a new node arrived: %s", host);
@@ -103,7 +103,7 @@ void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b)
         (void)mu_buf_adds(b, "too few nodes came in time");
         break;
     case MU_CAUSE_SERVER_LOST:
-        (void)mu_buf_adds(b, "the rendezvous server does not answer any more");
+        (void)mu_buf_adds(b, "the rendezvous server does not answer");
         break;
     case MU_CAUSE_KIND_COUNT:
         break;

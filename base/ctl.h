@@ -122,6 +122,7 @@
 
 #define CTL_BYE_FIELDS(STR, INT, INTS, CAUSE)                                                      \
     INT(round, 0, UINT32_MAX, 1, 0, "the round it was in; nothing of it runs here any more")       \
+    INT(final, 0, 1, 0, 0, "1: this process serves the rendezvous too, so no round follows")       \
     CAUSE(cause, "why it leaves")
 
 #define CTL_END_FIELDS(STR, INT, INTS, CAUSE)                                                      \

@@ -33,6 +33,9 @@
 #define MU_GRACE_NS INT64_C(30000000000) /* SIGTERM to SIGKILL, as torchrun's shutdown timeout. */
 #define MU_KILL_WAIT_NS                                                                            \
     INT64_C(10000000000) /* SIGKILL to "this node is unhealthy": a process in D state. */
+#define MU_FIRST_ANSWER_NS                                                                         \
+    INT64_C(10000000000) /* A server answers a hello at once; what is silent for so long is none.  \
+                          */
 #define MU_FIRST_BYTES_NS INT64_C(30000000000) /* A connection that says nothing. */
 #define MU_GOODBYE_NS                                                                              \
     INT64_C(5000000000) /* How long a server that is about to end waits for its peers to read the  \

@@ -11,6 +11,9 @@
 #define NS_PER_S INT64_C(1000000000)
 #define SIGNO_TERM                                                                                 \
     15 /* Linux on every architecture we run on; <signal.h>'s numbers are the system's. */
+#define SAME_WORD_NS NS_PER_S /* Signals closer than this are one. */
+#define FIRST_WORD_NS (5 * NS_PER_S)
+#define WORD_GAP_MAX_NS (300 * NS_PER_S)
 #define BACKOFF_MIN_NS (20 * NS_PER_MS)
 #define BACKOFF_MAX_NS (1000 * NS_PER_MS)
 #define TELL_EXITS_NS                                                                              \
@@ -251,8 +254,17 @@ static void retry_later(struct life *l, int64_t now_ns)
         l->needed_since_ns = now_ns;
 }
 
+/* Words about the link, for whoever waits for a server in vain. */
+static void note_words(struct life *l, const struct life_event *ev)
+{
+    if (ev->text != NULL)
+        (void)snprintf(l->last_error, sizeof l->last_error, "%s", ev->text);
+}
+
 static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
+    note_words(l, ev);
+    l->told_why = false;
     l->link_up = true;
     l->connecting = false;
     l->connect_at_ns = NEVER;
@@ -269,9 +281,11 @@ static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
 
 static int link_lost(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
+    if (!l->told_why)
+        note_words(l, ev);
     l->link_up = false;
     l->connecting = false;
-    l->backoff_ns = BACKOFF_MIN_NS;
+    l->backoff_ns = l->told_why ? BACKOFF_MAX_NS : BACKOFF_MIN_NS; /* Refused: no hurry. */
     retry_later(l, now_ns);
     return 0;
 }
@@ -281,8 +295,7 @@ static int link_failed(struct life *l, int64_t now_ns, const struct life_event *
     l->connecting = false;
     if (ev->refused)
         l->heard_ns = now_ns; /* No server process, so nobody decides anything meanwhile. */
-    if (ev->text != NULL)
-        (void)snprintf(l->last_error, sizeof l->last_error, "%s", ev->text);
+    note_words(l, ev);
     retry_later(l, now_ns);
     return 0;
 }
@@ -304,6 +317,7 @@ static int welcome(struct life *l, int64_t now_ns, const struct life_event *ev)
     if (l->hello_sent_ns > l->heard_ns)
         l->heard_ns = l->hello_sent_ns;
     l->welcomed = true;
+    l->last_error[0] = '\0';
     l->needed_since_ns = NEVER;
     l->backoff_ns = BACKOFF_MIN_NS;
     l->beat_ns = w->beat_ms * NS_PER_MS;
@@ -316,10 +330,14 @@ static int refused(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     const struct ctl_refused *r = &ev->msg->u.refused;
     (void)snprintf(l->last_error, sizeof l->last_error, "%.255s", r->text);
-    if (r->retry != 0)
+    if (r->retry != 0) {
+        if (!l->told_why)
+            say(l, r->text);
+        l->told_why = true;
         return 0; /* The server closes; LINK_LOST brings the next attempt, and the join time-out its
                      end. */
-    say(l, r->text);
+    }
+    l->told_why = true;
     struct mu_cause c = cause_here(l, MU_CAUSE_NODE_FAILED, r->text, ev->unix_ms);
     take_cause(l, &c);
     l->exit_status = 1;
@@ -507,11 +525,32 @@ static int stop_workers(struct life *l, int64_t now_ns, const struct life_event 
     return 0;
 }
 
+/* "round 1 ended: rank 3 on n2 exited with status 7; the group starts again (1 of 3 restarts)" */
+static void say_why_again(struct life *l, const struct ctl_stop *m)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, l->mem);
+    (void)mu_buf_addf(&b, "round %" PRId64 " ended: ", m->round);
+    mu_cause_sentence(&m->cause, &b);
+    if (mu_cause_costs_restart(m->cause.kind))
+        (void)mu_buf_addf(&b, "; the group starts again (restart %u of %u)", l->restarts + 1,
+                          l->max_restarts);
+    else
+        (void)mu_buf_adds(&b, "; the group starts again when enough nodes are here (no restart is "
+                              "spent)");
+    say(l, mu_buf_cstr(&b));
+    mu_buf_fini(&b);
+}
+
 static void note_stop(struct life *l, const struct ctl_stop *m)
 {
+    bool news = l->state != LIFE_JOINING && l->told_stop_round != m->round;
+    l->told_stop_round = (uint32_t)m->round;
     l->final = m->final != 0;
     l->failure_untold = false;
     take_cause(l, &m->cause);
+    if (news && !l->final && !l->leaving) /* The end of the job says its cause itself. */
+        say_why_again(l, m);
 }
 
 static int stop_other_round(struct life *l, int64_t now_ns, const struct life_event *ev)
@@ -613,7 +652,7 @@ static void leave(struct life *l, const struct life_event *ev)
     char name[16];
     char text[96];
     if (ev->type == LIFE_EV_OWNER_GONE)
-        (void)snprintf(text, sizeof text, "the launching process was killed");
+        (void)snprintf(text, sizeof text, "its launching process was killed");
     else
         (void)snprintf(text, sizeof text, "told to stop by %s", mu_signal_name(ev->signo, name));
     struct mu_cause c = cause_here(l, MU_CAUSE_NODE_LEFT, text, ev->unix_ms);
@@ -631,10 +670,23 @@ static int signal_joining(struct life *l, int64_t now_ns, const struct life_even
     return LIFE_EV_QUIT;
 }
 
+static void say_how_long(struct life *l, int signo)
+{
+    char name[16];
+    char text[160];
+    (void)snprintf(text, sizeof text,
+                   "%s: the workers have %" PRId64 " s to end; a second signal ends them at once",
+                   mu_signal_name(signo, name), l->config.grace_ns / NS_PER_S);
+    say(l, text);
+}
+
 /* The others are told at once, so that what their workers say next is known for a consequence. */
 static int signal_running(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     leave(l, ev);
+    l->told_leave_ns = now_ns;
+    if (ev->type == LIFE_EV_SIGNAL)
+        say_how_long(l, ev->signo);
     fail_here(l, &l->bye);
     return LIFE_EV_BROKEN;
 }
@@ -649,8 +701,11 @@ static int signal_finished(struct life *l, int64_t now_ns, const struct life_eve
 static int signal_stopping(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     bool again = l->leaving;
+    if (again && now_ns - l->told_leave_ns < SAME_WORD_NS)
+        return 0; /* One word, heard twice: a supervisor signals the process and its group. */
     leave(l, ev);
     if (!again) {
+        l->told_leave_ns = now_ns;
         act(l, LIFE_ACT_SIGNAL);
         return 0;
     }
@@ -683,6 +738,7 @@ static int owner_running(struct life *l, int64_t now_ns, const struct life_event
 static int owner_stopping(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     l->leaving = true; /* Counts as told before: straight to SIGKILL. */
+    l->told_leave_ns = now_ns - SAME_WORD_NS;
     return signal_stopping(l, now_ns, ev);
 }
 
@@ -700,6 +756,11 @@ static void beat_and_connect(struct life *l, int64_t now_ns)
         try_connect(l);
 }
 
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* Since when something is needed of a server that does not answer: it cannot be reached, or it
  * accepts and is silent. */
 static int64_t missing_since(const struct life *l)
@@ -713,10 +774,15 @@ static int64_t give_up_at(const struct life *l)
 {
     int64_t since = missing_since(l);
     int64_t limit = l->welcomed ? l->config.server_timeout_ns : l->config.join_timeout_ns;
-    return since == NEVER || limit > NEVER - since ? NEVER : since + limit;
+    if (l->needed_since_ns == NEVER && limit < NEVER - 2 * l->beat_ns)
+        limit += 2 * l->beat_ns; /* A good server is heard once a beat: that is no silence yet. */
+    int64_t at = since == NEVER || limit > NEVER - since ? NEVER : since + limit;
+    bool mute = l->link_up && !l->welcomed; /* It took our hello. Is it an rdzv-server at all? */
+    return mute ? sooner(at, l->hello_sent_ns + MU_FIRST_ANSWER_NS) : at;
 }
 
-/* The limit of that wait. */
+/* The limit of that wait. The verdict of a job that failed says why, so only what it does not say
+ * is said here. */
 static bool server_given_up(struct life *l, int64_t now_ns, int64_t unix_ms)
 {
     if (now_ns < give_up_at(l))
@@ -727,10 +793,29 @@ static bool server_given_up(struct life *l, int64_t now_ns, int64_t unix_ms)
                    limit / NS_PER_S, l->last_error[0] != '\0' ? "; last attempt: " : "",
                    l->last_error);
     struct mu_cause c = cause_here(l, MU_CAUSE_SERVER_LOST, text, unix_ms);
+    if (l->told_why) /* It answers, but does not take us in. */
+        c = cause_here(l, MU_CAUSE_NODE_FAILED, l->last_error, unix_ms);
+    if (l->has_cause || l->state == LIFE_FINISHED)
+        say(l, text);
     if (!l->has_cause)
         take_cause(l, &c);
-    say(l, text);
     return true;
+}
+
+/* No wait is silent: after 5 s, and then with growing gaps, say what is wrong with the link. */
+static void say_what_is_wrong(struct life *l, int64_t now_ns)
+{
+    char text[400];
+    int64_t since = missing_since(l);
+    if (l->link_up || since == NEVER || now_ns < l->next_word_ns || now_ns - since < FIRST_WORD_NS)
+        return;
+    l->next_word_ns = now_ns + l->word_gap_ns;
+    l->word_gap_ns = l->word_gap_ns * 2 > WORD_GAP_MAX_NS ? WORD_GAP_MAX_NS : l->word_gap_ns * 2;
+    (void)snprintf(text, sizeof text,
+                   "no rendezvous server for %" PRId64 " s, trying for another %" PRId64
+                   " s: %.255s",
+                   (now_ns - since) / NS_PER_S, (give_up_at(l) - now_ns) / NS_PER_S, l->last_error);
+    say(l, text);
 }
 
 static int joining_deadline(struct life *l, int64_t now_ns, const struct life_event *ev)
@@ -740,6 +825,8 @@ static int joining_deadline(struct life *l, int64_t now_ns, const struct life_ev
         l->leaving = true;
         return LIFE_EV_QUIT;
     }
+    if (!l->told_why)
+        say_what_is_wrong(l, now_ns);
     beat_and_connect(l, now_ns);
     return 0;
 }
@@ -773,6 +860,8 @@ static int finished_deadline(struct life *l, int64_t now_ns, const struct life_e
                                is no failure. */
         l->success = true;
         l->leaving = true;
+        say(l, "every worker of this node exited with status 0; how the other nodes fared is not "
+               "known");
         return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
     }
     beat_and_connect(l, now_ns);
@@ -805,11 +894,6 @@ static int ending_deadline(struct life *l, int64_t now_ns, const struct life_eve
     return now_ns >= l->stop_deadline_ns ? LIFE_EV_QUIT : 0;
 }
 
-static int64_t sooner(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
 static int64_t next_deadline(const struct life *l)
 {
     if (l->state == LIFE_EXITED)
@@ -819,6 +903,10 @@ static int64_t next_deadline(const struct life *l)
         at = sooner(at, l->beat_at_ns);
     if (l->state == LIFE_JOINING || l->state == LIFE_FINISHED)
         at = sooner(at, give_up_at(l));
+    if (l->state == LIFE_JOINING && !l->link_up && !l->told_why && l->needed_since_ns != NEVER) {
+        int64_t word = l->needed_since_ns + FIRST_WORD_NS;
+        at = sooner(at, word > l->next_word_ns ? word : l->next_word_ns);
+    }
     if (l->state == LIFE_RUNNING)
         at = sooner(sooner(at, l->tell_at_ns), fence_at(l));
     if (l->state == LIFE_STOPPING || l->state == LIFE_ENDING)
@@ -847,6 +935,8 @@ int life_init(struct life *l,
                        .backoff_ns = BACKOFF_MIN_NS,
                        .needed_since_ns = now_ns,
                        .gone = true,
+                       .next_word_ns = now_ns + FIRST_WORD_NS,
+                       .word_gap_ns = FIRST_WORD_NS,
                        .tell_at_ns = NEVER,
                        .stop_deadline_ns = NEVER,
                        .signo = SIGNO_TERM,
@@ -985,6 +1075,7 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
         break;
     case CTL_BYE:
         ret->u.bye.round = l->start.round;
+        ret->u.bye.final = l->config.serves;
         ret->u.bye.cause = l->bye.kind != MU_CAUSE_NONE ? l->bye : l->cause;
         break;
     case CTL_WELCOME:

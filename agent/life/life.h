@@ -76,9 +76,9 @@ struct life_event {
     uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
     int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
     const int32_t *pids; /* SPAWNED: nproc process ids, borrowed for the call. */
-    const char *text; /* LINK_FAILED, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
-                         for the call. */
-    int64_t unix_ms;  /* Wall clock, only copied into causes. */
+    const char *text;    /* LINK_*, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
+                            for the call. */
+    int64_t unix_ms;     /* Wall clock, only copied into causes. */
 };
 
 /* CONNECT     begin one attempt to reach the server; LINK_UP or LINK_FAILED follows
@@ -128,6 +128,7 @@ struct life_config {
     int64_t join_timeout_ns;   /* How long to try to reach a server at first. */
     int64_t server_timeout_ns; /* How long to go on without one once something is needed of it. */
     uint64_t seed;             /* For the jitter of reconnecting. */
+    bool serves; /* The server is in this process: when it leaves, the job ends for all. */
 };
 
 struct life {
@@ -182,7 +183,12 @@ struct life {
     uint32_t max_restarts;
     int exit_status;
     char last_error[256]; /* Of the link. */
-    char words[640];      /* For SAY. */
+    int64_t next_word_ns; /* JOINING without a server: when the next line about it is due. */
+    int64_t word_gap_ns;
+    int64_t told_leave_ns;    /* When we were first told to stop. */
+    uint32_t told_stop_round; /* Round whose STOP the user was told of. */
+    bool told_why;            /* It is the server's own word, given before it closes. */
+    char words[640];          /* For SAY. */
 
     int64_t deadline_ns; /* The shell's timer. */
     uint64_t rejected_count;
@@ -199,7 +205,7 @@ int life_init(struct life *l,
 void life_fini(struct life *l);
 
 /* Advance by one event. Returns 0, or -EPROTO with nothing changed when the table has no row for it
- * (counted). Never allocates. */
+ * (counted). Allocates for words only, and does without when there is no memory. */
 int life_step(struct life *l, int64_t now_ns, const struct life_event *ev, struct life_out *out);
 
 /* Fill the message of a SEND action. Lists in it are borrowed from `l`. */

@@ -111,7 +111,15 @@ static void drop(struct link *l)
         uv_close((uv_handle_t *)tcp, on_tcp_closed);
 }
 
-static void lose(struct link *l, const char *text)
+/* What is wrong, with where: the caller's sentence has no other place for it. */
+static const char *words(struct link *l, const char *what)
+{
+    (void)snprintf(l->text, sizeof l->text, "%.120s port %u: %.150s", l->server.host,
+                   l->server.port, what);
+    return l->text;
+}
+
+static void lose(struct link *l, const char *what)
 {
     (void)uv_timer_stop(&l->timer);
     bool was_up = l->state == LINK_UP;
@@ -119,7 +127,7 @@ static void lose(struct link *l, const char *text)
     l->state = LINK_IDLE;
     mu_buf_reset(&l->in);
     if (was_up)
-        l->events.on_lost(l->events.arg, text);
+        l->events.on_lost(l->events.arg, words(l, what));
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -151,8 +159,9 @@ static void take_frames(struct link *l)
             continue;
         }
         if (r < 0) {
-            (void)snprintf(l->text, sizeof l->text, "the server sent %s", err.msg);
-            lose(l, l->text);
+            char what[sizeof err.msg + 24];
+            (void)snprintf(what, sizeof what, "the server sent %s", err.msg);
+            lose(l, what);
             return;
         }
         used += frame;
@@ -172,9 +181,7 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
         l->in.n += (size_t)n;
         take_frames(l);
     } else if (n < 0) {
-        (void)snprintf(l->text, sizeof l->text, "%s",
-                       n == UV_EOF ? "the server closed the connection" : uv_strerror((int)n));
-        lose(l, l->text);
+        lose(l, n == UV_EOF ? "the server closed the connection" : uv_strerror((int)n));
     }
 }
 
@@ -204,8 +211,7 @@ static void fail(struct link *l, int code, const char *what)
     (void)uv_timer_stop(&l->timer);
     drop(l);
     l->state = LINK_IDLE;
-    (void)snprintf(l->text, sizeof l->text, "%.120s port %u: %s", l->server.host, l->server.port,
-                   what);
+    (void)words(l, what);
     bool offer = code == UV_ECONNREFUSED && !l->offered && l->events.on_nobody_listens != NULL;
     l->offered = l->offered || offer;
     if (offer && l->events.on_nobody_listens(l->events.arg, l->first_address, l->server.port))
@@ -239,7 +245,7 @@ static void on_connected(uv_connect_t *req, int status)
         lose(l, "the connection broke at once");
         return;
     }
-    l->events.on_up(l->events.arg);
+    l->events.on_up(l->events.arg, words(l, "connected, but no rdzv-server has answered"));
 }
 
 static void on_attempt_limit(uv_timer_t *t)

@@ -19,7 +19,8 @@ struct link_events {
      * refused. Called once, with the name's first address. True: the agent serves there itself now,
      * or somebody just began to; the link tries again at once. NULL: not wanted. */
     bool (*on_nobody_listens)(void *arg, const char *host, uint16_t port);
-    void (*on_up)(void *arg);
+    /* text: what could be said if nothing more came. In all of these it names host and port. */
+    void (*on_up)(void *arg, const char *text);
     /* It was up and is not any more. */
     void (*on_lost)(void *arg, const char *text);
     /* An attempt failed. refused: a machine answered that nobody listens there. */

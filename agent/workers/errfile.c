@@ -36,7 +36,7 @@ static ssize_t read_file(const char *path, char **ret)
     if (st.st_size > ERRFILE_BYTES_MAX)
         return -EFBIG;
     size_t cap = (size_t)st.st_size;
-    MU_CLEANUP(mu_freep) char *text = malloc(cap + 1);
+    MU_CLEANUP(mu_freep) char *text = mu_alloc(mu_mem_default(), cap + 1);
     if (text == NULL)
         return -ENOMEM;
     ssize_t n = read(fd, text, cap);

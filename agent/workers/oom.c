@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/parse.h"
 
 static void fclosep(FILE **f)
 {
@@ -58,10 +59,15 @@ static bool read_counter(int fd, uint64_t *ret)
     if (n <= 0)
         return false;
     text[n] = '\0';
-    const char *at = strstr(text, "oom_kill ");
-    if (at == NULL)
+    char *number = strstr(text, "oom_kill ");
+    int64_t count = 0;
+    if (number == NULL)
         return false;
-    *ret = strtoull(at + sizeof("oom_kill ") - 1, NULL, 10); /* The kernel's own text. */
+    number += sizeof("oom_kill ") - 1;
+    number[strcspn(number, "\n")] = '\0';
+    if (mu_parse_i64(number, 0, INT64_MAX, "oom_kill", &count, NULL) < 0)
+        return false;
+    *ret = (uint64_t)count;
     return true;
 }
 

@@ -222,6 +222,8 @@ static int run_agent(struct warden *w,
                      void *arg)
 {
     (void)setpgid(0, 0);
+    /* "killall -9 node-agent" must not find both of us. */
+    (void)prctl(PR_SET_NAME, "muster-agent", 0L, 0L, 0L);
     (void)sigprocmask(SIG_SETMASK, before, NULL);
     return agent_main(w, arg);
 }

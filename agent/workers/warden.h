@@ -11,6 +11,8 @@
  * each signal reaches it once and by one way, from a terminal or from kill(1), and so that a
  * SIGKILL for the whole group of the warden leaves it alive to clean up.
  *
+ * The agent has another name too ("muster-agent"), so that who kills by name kills one of the two.
+ *
  * Known limit: warden and agent killed in the same instant. Workers die even then
  * (PR_SET_PDEATHSIG); what they forked stays. A supervisor that ends a whole cgroup (systemd, a
  * container's runtime) closes that gap. */

@@ -288,7 +288,8 @@ int row_run_hello(struct job *j, int64_t now_ns, const struct job_event *ev, str
         job_node_cause(j, MU_CAUSE_NODE_JOINED, &j->nodes[j->hello_slot]);
         return JOB_EV_BROKEN;
     }
-    return 0; /* A hot spare. */
+    job_send(j, j->hello_slot, CTL_WAITING); /* A hot spare: its wait is not silent either. */
+    return 0;
 }
 
 int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)

@@ -291,6 +291,9 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         struct mu_buf b;
         mu_buf_init(&b, j->mem);
         job_sentence(j, j->word_now_ns, &b);
+        if (j->state == JOB_RUNNING)
+            (void)mu_buf_adds(
+                &b, "; this node waits as a spare (another job needs an id of its own: --rdzv-id)");
         (void)snprintf(ret->u.waiting.text, sizeof ret->u.waiting.text, "%s", mu_buf_cstr(&b));
         mu_buf_fini(&b);
     } else if (type == CTL_END) {

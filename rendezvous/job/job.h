@@ -64,7 +64,7 @@ enum job_state {
  * CLEAR     nothing of the old round runs any more; another may follow
  * SPENT     the same, and none follows
  * GIVE_UP   too few nodes came in time
- * ABANDONED the last node is gone */
+ * ABANDONED the last node is gone, or the one whose process serves the rendezvous */
 #define JOB_NEWS(X)                                                                                \
     X(RESUMES)                                                                                     \
     X(READY)                                                                                       \

@@ -181,6 +181,12 @@ static void cause_of_leaving(struct job *j, const struct job_event *ev, const st
     job_new_cause(j, &c);
 }
 
+/* The server is in that agent's process, and goes with it: nobody could begin another round. */
+static bool takes_the_server(const struct job_event *ev)
+{
+    return ev->type == JOB_EV_BYE && ev->msg->u.bye.final != 0;
+}
+
 /* Its reason is the round's cause, or a job's without a round, unless a failure is known already.
  */
 int row_gather_left(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
@@ -188,6 +194,8 @@ int row_gather_left(struct job *j, int64_t now_ns, const struct job_event *ev, s
     if (!j->has_cause || !mu_cause_costs_restart(j->cause.kind))
         cause_of_leaving(j, ev, job_node_of(j, ev));
     roster_forget(j, ev->node);
+    if (takes_the_server(ev))
+        return JOB_EV_ABANDONED;
     return j->node_count == 0 ? JOB_EV_ABANDONED : job_ready(j, now_ns);
 }
 
@@ -225,6 +233,7 @@ int row_stop_left(struct job *j, int64_t now_ns, const struct job_event *ev, str
         return 0;
     }
     bool owed = owes_stopped(n);
+    j->final = j->final || takes_the_server(ev);
     job_lose(j, ev->node, ev->type != JOB_EV_DEADLINE);
     return owed ? job_accounted(j) : 0;
 }

@@ -1,27 +1,10 @@
 /* A connection of an agent: the greeting, frames in, frames out. What messages mean is jobs.c's and
  * the job's business. */
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 #include "base/clock.h"
 #include "rendezvous/server/internal.h"
-
-/* Two unanswered probes and a third: with one second each the kernel knows of a cut cable in about
- * three, which is the default lease. Keepalive sees an idle link, the user time-out one with unsent
- * bytes: each alone misses the other's case. */
-static void set_patience(struct conn *c)
-{
-    int64_t lease_ms = c->srv->config.lease_ns / MU_NS_PER_MS;
-    int64_t third_s = lease_ms / 3000;
-    int seconds = third_s < 1 ? 1 : third_s > 32767 ? 32767 : (int)third_s;
-    int64_t user_ms = lease_ms * 5 / 6;
-    int user = user_ms < 1 ? 1 : user_ms > INT32_MAX ? INT32_MAX : (int)user_ms;
-    (void)setsockopt(c->watch.fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof seconds);
-    (void)setsockopt(c->watch.fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof seconds);
-    (void)setsockopt(c->watch.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user, sizeof user);
-}
 
 void agent_open(struct conn *c)
 {
@@ -36,7 +19,6 @@ void agent_open(struct conn *c)
     mu_buf_init(&a->out, mu_mem_default());
     c->kind = CONN_AGENT;
     c->u.agent = a;
-    set_patience(c);
     agent_readable(c); /* The greeting is there, most often the hello too. */
 }
 
@@ -50,7 +32,7 @@ void agent_free(struct agent *a)
         }
     }
     if (a->job != NULL) {
-        a->job->agents[a->node] = NULL;
+        a->job->slots[a->node].agent = NULL;
         s->agent_count--;
     }
     mu_buf_fini(&a->in);
@@ -101,12 +83,13 @@ void agent_refuse(struct agent *a, const char *text, bool retry)
     agent_close_after(a);
 }
 
-/* Returns 0: all is out; 1: the peer must read first; or a negative errno. */
+/* Returns 0: all is out; 1: the peer must read first; or a negative errno. The last words wait for
+ * the end that follows at once, so that one packet takes both. */
 static int write_pending(struct agent *a)
 {
+    int flags = MSG_NOSIGNAL | MSG_DONTWAIT | (a->close_after ? MSG_MORE : 0);
     while (a->out_at < a->out.n) {
-        ssize_t n = send(a->conn->watch.fd, a->out.p + a->out_at, a->out.n - a->out_at,
-                         MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = send(a->conn->watch.fd, a->out.p + a->out_at, a->out.n - a->out_at, flags);
         if (n >= 0)
             a->out_at += (size_t)n;
         else if (errno == EAGAIN)
@@ -153,7 +136,7 @@ static void flush(struct agent *a)
         agent_lost(a, JOB_EV_NODE_AWAY);
         return;
     }
-    watch_change(a->conn->srv, &a->conn->watch, EPOLLIN | (r == 1 ? EPOLLOUT : 0U));
+    watch_change(a->conn->srv, &a->conn->watch, WATCH_IN | (r == 1 ? WATCH_OUT : 0));
     if (r == 0 && a->close_after)
         begin_to_leave(a);
 }
@@ -179,8 +162,11 @@ void agent_lost(struct agent *a, enum job_event_type how)
     struct srv_job *sj = a->job;
     uint32_t node = a->node;
     conn_close(a->conn); /* And with it `a`: the job's SENDs to this node find nobody. */
-    if (sj != NULL && !s->closing)
-        jobs_event(s, sj, how, node, NULL);
+    if (sj == NULL || s->closing)
+        return;
+    if (how == JOB_EV_NODE_AWAY)
+        probe_begin(s, sj, node);
+    jobs_event(s, sj, how, node, NULL);
 }
 
 /* --- in --- */
@@ -309,11 +295,13 @@ void agent_readable(struct conn *c)
     struct srv *s = c->srv;
     struct agent *a = c->u.agent;
     ssize_t n = recv(c->watch.fd, s->scratch, SRV_SCRATCH_BYTES, 0);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (n < 0 && errno == EAGAIN)
         return;
     if (n > 0) {
         if (take_bytes(a, (size_t)n) < 0)
             misbehaved(a, "no memory for its message");
+        if (c->hung_up || n == SRV_SCRATCH_BYTES)
+            watch_again(s, &c->watch); /* After the answers. */
         return;
     }
     /* Closed without a goodbye: its process is gone. Reset, or silent for the kernel's patience:

@@ -1,7 +1,6 @@
 /* A connection of the store: bytes in, bytes out. What they mean is rendezvous/store's business. */
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/uio.h>
 
 #include "rendezvous/server/internal.h"
@@ -18,6 +17,7 @@ void client_open(struct conn *c)
     }
     c->kind = CONN_STORE;
     c->u.client = client;
+    srv_no_agent(c->srv, c->watch.fd);
     client_readable(c); /* The bytes that told who it is are there. */
 }
 
@@ -54,8 +54,6 @@ void client_readable(struct conn *c)
             room = SRV_SCRATCH_BYTES;
         }
         ssize_t n = recv(c->watch.fd, p, room, 0);
-        if (n < 0 && errno == EINTR)
-            continue;
         if (n < 0 && errno == EAGAIN)
             return;
         if (n <= 0) {
@@ -65,10 +63,14 @@ void client_readable(struct conn *c)
         /* A verdict is carried out with the output: store_take_ready() gives this client too. */
         enum store_verdict v = store_client_feed(c->u.client, p, (size_t)n);
         settle_once(c);
-        if (v != STORE_OK || (size_t)n < room)
+        if (v != STORE_OK)
             return;
         taken += (size_t)n;
+        if ((size_t)n < room)
+            break;
     }
+    if (c->hung_up || taken >= SRV_READ_BYTES_PER_TURN)
+        watch_again(s, &c->watch); /* After the answers. */
 }
 
 /* Returns 0: all is out; 1: the peer must read first; or a negative errno. */
@@ -110,7 +112,7 @@ static void serve(struct conn *c)
     if (r < 0 || (r == 0 && c->ending))
         conn_close(c);
     else
-        watch_change(c->srv, &c->watch, (r == 1 ? EPOLLOUT : 0U) | (c->ending ? 0U : EPOLLIN));
+        watch_change(c->srv, &c->watch, (r == 1 ? WATCH_OUT : 0) | (c->ending ? 0 : WATCH_IN));
 }
 
 void client_writable(struct conn *c)

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include <utlist.h>
@@ -85,6 +84,7 @@ static bool park(struct conn *c)
     c->host = h;
     c->kind = CONN_PARKED;
     conn_move(c, LIST_PARKED);
+    srv_no_agent(c->srv, c->watch.fd);
     return true;
 }
 
@@ -181,16 +181,6 @@ void conn_on_sweep(uv_timer_t *timer)
 
 /* --- birth and death --- */
 
-/* Events of this turn may still point at them. */
-void conn_free_dead(struct srv *s)
-{
-    while (s->dead != NULL) {
-        struct conn *c = s->dead;
-        s->dead = c->next;
-        mu_mem_free(mu_mem_default(), c);
-    }
-}
-
 int conn_release(struct conn *c)
 {
     struct srv *s = c->srv;
@@ -203,9 +193,9 @@ int conn_release(struct conn *c)
     DL_DELETE(s->lists[c->list], c);
     s->conn_count--;
     c->kind = CONN_CLOSED;
-    c->next = s->dead;
-    s->dead = c;
-    return watch_remove(s, &c->watch);
+    int fd = watch_remove(s, &c->watch);
+    watch_free_later(s, &c->watch);
+    return fd;
 }
 
 void conn_close(struct conn *c)
@@ -233,7 +223,7 @@ static struct in6_addr address_of(const struct sockaddr *sa)
 void conn_new(struct srv *s, int fd, const struct sockaddr *sa)
 {
     struct conn *c = mu_zalloc(mu_mem_default(), sizeof *c);
-    if (c == NULL || watch_add(s, &c->watch, fd, EPOLLIN, on_ready) < 0) {
+    if (c == NULL || watch_add(s, &c->watch, fd, WATCH_IN, on_ready) < 0) {
         mu_mem_free(mu_mem_default(), c);
         (void)close(fd);
         return;
@@ -243,7 +233,6 @@ void conn_new(struct srv *s, int fd, const struct sockaddr *sa)
     c->kind = CONN_NEW;
     c->list = LIST_FRESH;
     c->since_ns = s->now_ns;
-    c->low_water = 1;
     DL_APPEND(s->lists[LIST_FRESH], c);
     s->conn_count++;
     arm_sweep(s);
@@ -284,29 +273,17 @@ static enum caller caller_of(struct mu_str seen)
     return found;
 }
 
-/* Bytes that were only looked at keep a socket readable: it is asked to be so only when there is
- * one more. */
-static void set_low_water(struct conn *c, size_t bytes)
-{
-    int v = (int)bytes;
-    if (c->low_water == bytes)
-        return;
-    (void)setsockopt(c->watch.fd, SOL_SOCKET, SO_RCVLOWAT, &v,
-                     sizeof v); /* Without it: correct, but busy. */
-    c->low_water = (uint8_t)bytes;
-}
-
 static void dispatch(struct conn *c, struct mu_str seen)
 {
     unsigned services = c->srv->config.services;
     const char *why = "neither a store client, an agent nor HTTP";
     switch (caller_of(seen)) {
     case CALLER_UNKNOWN:
-        set_low_water(c, seen.n + 1);
+        if (c->hung_up)
+            conn_close(c); /* Nobody is left to say the rest. */
         return;
     case CALLER_STORE:
         if ((services & SRV_STORE) != 0) {
-            set_low_water(c, 1);
             client_open(c);
             return;
         }
@@ -314,7 +291,6 @@ static void dispatch(struct conn *c, struct mu_str seen)
         break;
     case CALLER_AGENT:
         if ((services & SRV_AGENTS) != 0) {
-            set_low_water(c, 1);
             agent_open(c);
             return;
         }
@@ -322,7 +298,6 @@ static void dispatch(struct conn *c, struct mu_str seen)
         break;
     case CALLER_HTTP:
         if ((services & SRV_HTTP) != 0) {
-            set_low_water(c, 1);
             http_take(c);
             return;
         }
@@ -342,7 +317,7 @@ static void first_readable(struct conn *c)
 {
     char seen[CTL_GREETING_BYTES];
     ssize_t n = recv(c->watch.fd, seen, sizeof seen, MSG_PEEK);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+    if (n < 0 && errno == EAGAIN)
         return;
     if (n <= 0) {
         conn_close(c); /* Came and went: a port scanner, or the twin of a client that ended. */
@@ -374,13 +349,14 @@ static void readable(struct conn *c)
     }
 }
 
-/* The peer is gone, or its socket has an error. What came before, a goodbye for instance, is still
- * there to be read; recv() gives the end or the error itself behind it. */
+/* When the peer is gone, what it said before, a goodbye for instance, is still there to be read;
+ * recv() gives the end or the error behind it. */
 static void on_ready(struct watch *w, uint32_t events)
 {
     struct conn *c = (struct conn *)w; /* Its first member. */
-    bool gone = (events & (EPOLLERR | EPOLLHUP)) != 0;
-    if (c->kind == CONN_STORE && c->ending && gone) {
+    if ((events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) != 0)
+        c->hung_up = true;
+    if (c->kind == CONN_STORE && c->ending && (events & (EPOLLERR | EPOLLHUP)) != 0) {
         conn_close(c); /* Nobody reads the rest. */
         return;
     }
@@ -388,8 +364,6 @@ static void on_ready(struct watch *w, uint32_t events)
         client_writable(c);
     if (c->kind == CONN_AGENT && (events & EPOLLOUT) != 0)
         agent_writable(c);
-    if ((events & EPOLLIN) != 0 || gone)
+    if ((events & EPOLLIN) != 0 || c->hung_up)
         readable(c);
-    if (gone && (c->kind == CONN_NEW || c->kind == CONN_PARKED))
-        conn_close(c); /* Nobody is left to say the rest. */
 }

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -130,13 +131,10 @@ static void on_timer(uv_timer_t *timer)
     run_module(s);
 }
 
-static void on_readable(uv_poll_t *poll, int status, int events)
+static void on_readable(struct watch *w, uint32_t events)
 {
-    struct srv *s = poll->data;
-    (void)status; /* An epoll descriptor has no error of its own. */
     (void)events;
-    s->now_ns = mu_now_ns();
-    run_module(s);
+    run_module((struct srv *)((char *)w - offsetof(struct srv, http_watch)));
 }
 
 static bool start_module(struct srv *s)
@@ -148,19 +146,15 @@ static bool start_module(struct srv *s)
     s->http_daemon = m->start(&host);
     if (s->http_daemon == NULL)
         return false;
-    if (uv_poll_init(s->loop, &s->http_poll, m->epoll_fd(s->http_daemon)) < 0) {
+    if (watch_add(s, &s->http_watch, m->epoll_fd(s->http_daemon), EPOLLIN, on_readable) < 0) {
         m->stop(s->http_daemon);
         s->http_daemon = NULL;
         return false;
     }
     s->http = m;
-    s->http_poll.data = s;
-    s->handles++;
     (void)uv_timer_init(s->loop, &s->http_timer); /* Never fails. */
     s->http_timer.data = s;
     s->handles++;
-    int r = uv_poll_start(&s->http_poll, UV_READABLE, on_readable);
-    MU_ASSERT(r == 0); /* A descriptor that nobody else watches. */
     return true;
 }
 
@@ -191,6 +185,7 @@ void http_take(struct conn *c)
     struct sockaddr_storage ss = {0};
     socklen_t len = sizeof ss;
     MU_CLEANUP(mu_closep) int fd = conn_release(c);
+    srv_no_agent(s, fd);
     if (s->http == NULL) {
         answer_by_hand(s, mu_steal_fd(&fd));
         return;
@@ -211,8 +206,8 @@ void http_stop(struct srv *s)
 {
     if (s->http == NULL)
         return;
-    uv_close((uv_handle_t *)&s->http_poll, on_closed);
+    (void)watch_remove(s, &s->http_watch);
     uv_close((uv_handle_t *)&s->http_timer, on_closed);
-    s->http->stop(s->http_daemon); /* Its epoll descriptor is no longer watched. */
+    s->http->stop(s->http_daemon);
     s->http = NULL;
 }

@@ -7,6 +7,7 @@
  * client.c   a connection of the store
  * agent.c    a connection of an agent: frames in, frames out
  * jobs.c     the table of jobs: events in, actions carried out, one timer
+ * probe.c    whether an agent that is away is dead
  * mark.c     the mark of a life with live rounds
  * http.c     the module that speaks HTTP, opened at the first request
  * status.c   what GET /status answers
@@ -21,6 +22,7 @@
 #include <netinet/in.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include <uthash.h>
@@ -49,6 +51,8 @@
 /* Nodes of ended jobs that are kept for status, 2.3 KiB each; the last job to end is kept whatever
  * its size. */
 #define SRV_ENDED_SLOTS_MAX 16384
+/* Waits between looks at an agent that is away (probe.c): each is twice the one before. */
+#define SRV_PROBE_STEPS 7
 /* Lines a second from one place that a peer can trigger. */
 #define SRV_LOG_BURST 5
 
@@ -72,15 +76,26 @@ enum conn_list {
 
 struct agent;
 struct host;
+struct probe;
 struct watch;
 
-/* events: EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP. */
+/* events: as epoll's. */
 typedef void watch_ready_fn(struct watch *w, uint32_t events);
+
+/* How connections are watched: told once for what arrives, since asking the kernel after each
+ * event whether there is more costs as much as the event. So whoever leaves bytes unread, but for a
+ * read that was not filled, says watch_again(); and where the peer has said its last (`hung_up`) a
+ * read that gave bytes does so too, as no other event will come. */
+#define WATCH_IN ((uint32_t)EPOLLIN | (uint32_t)EPOLLRDHUP | (uint32_t)EPOLLET)
+#define WATCH_OUT ((uint32_t)EPOLLOUT | (uint32_t)EPOLLET)
 
 /* A descriptor in the server's set. Its memory must stay until the end of the turn in which it is
  * removed (srv_settle()). */
 struct watch {
-    watch_ready_fn *ready;
+    union {
+        watch_ready_fn *ready;
+        struct watch *dead_next; /* In srv->dead. */
+    } u;
     int fd;          /* -1: not in the set. */
     uint32_t events; /* As asked for. */
 };
@@ -98,10 +113,10 @@ struct conn {
     struct host *host; /* Of a legacy client or a parked connection; else NULL. */
     int64_t since_ns;  /* When it came into a list with a time-out. */
     struct in6_addr addr;
-    uint8_t kind;      /* enum conn_kind */
-    uint8_t list;      /* enum conn_list */
-    uint8_t low_water; /* Bytes that must be there before it is readable. */
-    bool ending;       /* CONN_STORE: closed once its output is out. */
+    uint8_t kind; /* enum conn_kind */
+    uint8_t list; /* enum conn_list */
+    bool hung_up; /* The peer has closed its side, or its socket has an error. */
+    bool ending;  /* CONN_STORE: closed once its output is out. */
 };
 
 /* A host with legacy store clients. */
@@ -112,14 +127,20 @@ struct host {
     UT_hash_handle hh;
 };
 
+/* What the shell keeps for a node. */
+struct srv_slot {
+    struct agent *agent; /* NULL: not connected. */
+    struct probe *probe; /* NULL: nobody looks whether it lives. */
+};
+
 struct srv_job {
     struct job job;
-    struct agent **agents; /* By slot; NULL: not connected. */
-    uint32_t agent_cap;
-    uint32_t heap_index; /* Place in srv->heap. */
-    uint32_t slots;      /* Counted in srv->ended_slots. */
-    bool live_round;     /* Counted in srv->live_rounds. */
-    bool ended;          /* Counted in srv->ended_count; no longer in the table of run ids. */
+    struct srv_slot *slots; /* As the job's. */
+    uint32_t slot_cap;
+    uint32_t heap_index;  /* Place in srv->heap. */
+    uint32_t ended_slots; /* Counted in srv->ended_slots. */
+    bool live_round;      /* Counted in srv->live_rounds. */
+    bool ended;           /* Counted in srv->ended_count; no longer in the table of run ids. */
     struct srv_job *prev;
     struct srv_job *next;
     UT_hash_handle hh;
@@ -159,12 +180,18 @@ struct srv {
 
     int epoll_fd;
     uv_poll_t watch_poll;
-    struct conn *dead; /* Closed in this turn; linked by `next`. */
+    struct watch loop_watch; /* srv_run() */
+    bool loop_ready;
+    bool *closed;       /* srv_run() hears by it of srv_close(); NULL: it does not run. */
+    uint64_t turn;      /* Counts the times that the set was asked. */
+    struct watch *dead; /* Closed in this turn. */
 
     int listen_fd;
     int spare_fd; /* Given up for a moment when descriptors run out, so that the newcomer can be
                      closed. */
     struct watch listener;
+    uint64_t accept_turn;  /* When it was ready last. */
+    uint32_t accept_turns; /* How many in a row before it. */
     uv_timer_t listen_pause;
 
     struct conn *lists[LIST_COUNT];
@@ -192,13 +219,17 @@ struct srv {
     int64_t not_before_ns; /* After a life that ended badly; 0: not so. */
     uv_timer_t job_timer;
     int64_t job_timer_at_ns; /* MU_NEVER: not armed. */
-    char *mark_path;         /* NULL: no mark is kept. */
+    struct probe *probes[SRV_PROBE_STEPS];
+    struct probe *probes_asking;
+    uint32_t probes_asking_count;
+    uv_timer_t probe_timer;
+    char *mark_path; /* NULL: no mark is kept. */
     bool marked;
 
     const struct srv_http_module *http; /* NULL until the first request. */
     struct srv_http *http_daemon;
     bool http_failed; /* The module is not there: said once, answered with 503. */
-    uv_poll_t http_poll;
+    struct watch http_watch;
     uv_timer_t http_timer;
     struct mu_buf status;
     int64_t status_good_until_ns;
@@ -224,12 +255,20 @@ void watch_stop(struct srv *s);
 /* Returns 0 or a negative errno. */
 int watch_add(struct srv *s, struct watch *w, int fd, uint32_t events, watch_ready_fn *ready);
 void watch_change(struct srv *s, struct watch *w, uint32_t events);
+/* As if nothing had been told yet. */
+void watch_again(struct srv *s, struct watch *w);
 /* Returns the descriptor, which is the caller's again. */
 int watch_remove(struct srv *s, struct watch *w);
+/* Free the memory that begins at `w`, which is not in the set any more, at the end of the turn:
+ * events of this one may still point there. */
+void watch_free_later(struct srv *s, struct watch *w);
+void watch_free_dead(struct srv *s);
 
 /* --- listen.c --- */
 int srv_listen(struct srv *s, struct mu_err *err);
 void srv_unlisten(struct srv *s);
+/* The peer behind `fd` is no agent: be as patient as with a store's client. */
+void srv_no_agent(const struct srv *s, int fd);
 
 /* --- conn.c --- */
 /* Takes the descriptor over; closes it when there is no memory. */
@@ -237,7 +276,6 @@ void conn_new(struct srv *s, int fd, const struct sockaddr *sa);
 void conn_close(struct conn *c);
 /* As conn_close(), but the descriptor stays open and is the caller's. */
 int conn_release(struct conn *c);
-void conn_free_dead(struct srv *s);
 void conn_move(struct conn *c, enum conn_list list);
 /* The peer as text for the log: "10.0.0.2". `ret` has MU_ADDR_BYTES. */
 char *conn_peer(const struct conn *c, char *ret);
@@ -279,6 +317,14 @@ void jobs_event(struct srv *s,
                 const struct ctl_msg *msg);
 void jobs_on_timer(uv_timer_t *timer);
 void jobs_free_all(struct srv *s);
+
+/* --- probe.c --- */
+/* The node is away: look after a while whether its process still lives, and again, until it is back
+ * or forgotten; NODE_DEAD when it does not. */
+void probe_begin(struct srv *s, struct srv_job *sj, uint32_t node);
+void probe_cancel(struct srv_job *sj, uint32_t node);
+void probe_cancel_all(struct srv *s);
+void probe_on_timer(uv_timer_t *timer);
 
 /* --- mark.c --- */
 /* Finds the mark of a former life. Returns true when there is one. */

@@ -111,8 +111,9 @@ static bool has_live_round(const struct job *j)
 
 static void job_free(struct srv *s, struct srv_job *sj)
 {
-    for (uint32_t i = 0; i < sj->agent_cap; i++) {
-        struct agent *a = sj->agents[i];
+    for (uint32_t i = 0; i < sj->slot_cap; i++) {
+        struct agent *a = sj->slots[i].agent;
+        probe_cancel(sj, i);
         if (a == NULL)
             continue;
         a->job = NULL;
@@ -125,14 +126,14 @@ static void job_free(struct srv *s, struct srv_job *sj)
         HASH_DEL(s->by_id, sj);
     DL_DELETE(s->jobs, sj);
     heap_remove(s, sj);
-    s->ended_slots -= sj->slots;
+    s->ended_slots -= sj->ended_slots;
     if (sj->ended)
         s->ended_count--;
     else
         s->live_jobs--;
     s->live_rounds -= sj->live_round;
     job_fini(&sj->job);
-    mu_mem_free(mu_mem_default(), sj->agents);
+    mu_mem_free(mu_mem_default(), sj->slots);
     mu_mem_free(mu_mem_default(), sj);
 }
 
@@ -160,6 +161,7 @@ static struct srv_job *job_new(struct srv *s, const char *run_id, struct mu_err 
     struct job_config config = {.run_id = run_id,
                                 .lease_ns = s->config.lease_ns,
                                 .beat_ns = s->config.beat_ns,
+                                .fence_ns = s->config.fence_ns,
                                 .not_before_ns = s->not_before_ns,
                                 .version = s->config.version};
     if (job_init(&sj->job, mu_mem_default(), &config, err) < 0) {
@@ -183,13 +185,13 @@ static struct srv_job *job_new(struct srv *s, const char *run_id, struct mu_err 
 
 static struct agent *agent_at(struct srv_job *sj, uint32_t node)
 {
-    return node < sj->agent_cap ? sj->agents[node] : NULL;
+    return node < sj->slot_cap ? sj->slots[node].agent : NULL;
 }
 
 static void detach(struct srv *s, struct srv_job *sj, uint32_t node)
 {
-    sj->agents[node]->job = NULL;
-    sj->agents[node] = NULL;
+    sj->slots[node].agent->job = NULL;
+    sj->slots[node].agent = NULL;
     s->agent_count--;
 }
 
@@ -202,6 +204,8 @@ static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *o
     for (uint32_t i = 0; i < out->count; i++) {
         const struct job_action *act = &out->actions[i];
         struct agent *a = agent_at(sj, act->node);
+        if (act->type == JOB_ACT_FORGET && act->node < sj->slot_cap)
+            probe_cancel(sj, act->node);
         if (a == NULL)
             continue;
         switch (act->type) {
@@ -227,8 +231,6 @@ static void log_move(const struct srv_job *sj, const struct job_move *move)
     char id[MU_RUN_ID_BYTES + 16];
     char cause[MU_MESSAGE_BYTES] = "\"\"";
     const struct job *j = &sj->job;
-    if (move->from == move->to || !mu_log_on(MU_INFO))
-        return;
     bool tell = j->has_cause && (move->to == JOB_STOPPING || move->to == JOB_FAILED);
     if (tell) {
         struct mu_buf b;
@@ -269,8 +271,8 @@ static void take_stock(struct srv *s, struct srv_job *sj)
         sj->ended = true; /* Stays known by its id: late agents of it are told the end once more. */
         s->live_jobs--;
         s->ended_count++;
-        sj->slots = j->node_cap;
-        s->ended_slots += sj->slots;
+        sj->ended_slots = j->node_cap;
+        s->ended_slots += sj->ended_slots;
         DL_DELETE(s->jobs, sj); /* Ended ones stand behind each other in the order of their ends. */
         DL_APPEND(s->jobs, sj);
         trim_ended(s);
@@ -283,7 +285,8 @@ static void take_stock(struct srv *s, struct srv_job *sj)
 static void finish_step(struct srv *s, struct srv_job *sj, const struct job_out *out)
 {
     for (uint32_t i = 0; i < out->move_count; i++)
-        log_move(sj, &out->moves[i]);
+        if (out->moves[i].from != out->moves[i].to && mu_log_on(MU_INFO))
+            log_move(sj, &out->moves[i]);
     carry_out(s, sj, out);
     take_stock(s, sj);
     arm_job_timer(s);
@@ -299,7 +302,7 @@ void jobs_event(struct srv *s,
     struct mu_err err = {0};
     struct job_event ev = {.type = type, .node = node, .msg = msg, .unix_ms = mu_unix_ms()};
     if (type == JOB_EV_BYE) { /* Its last word: what follows on this connection is its end. */
-        agent_close_after(sj->agents[node]);
+        agent_close_after(sj->slots[node].agent);
         detach(s, sj, node);
     }
     enum job_state state = sj->job.state;
@@ -348,18 +351,18 @@ static void peer_address(const struct conn *c, char *ret)
         (void)conn_peer(c, ret);
 }
 
-static int reserve_agents(struct srv_job *sj)
+static int reserve_slots(struct srv_job *sj)
 {
     uint32_t cap = sj->job.node_cap;
-    if (cap <= sj->agent_cap)
+    if (cap <= sj->slot_cap)
         return 0;
-    struct agent **agents = mu_realloc(mu_mem_default(), sj->agents, cap * sizeof(struct agent *));
-    if (agents == NULL)
+    struct srv_slot *slots = mu_realloc(mu_mem_default(), sj->slots, cap * sizeof *slots);
+    if (slots == NULL)
         return -ENOMEM;
-    for (uint32_t i = sj->agent_cap; i < cap; i++)
-        agents[i] = NULL;
-    sj->agents = agents;
-    sj->agent_cap = cap;
+    for (uint32_t i = sj->slot_cap; i < cap; i++)
+        slots[i] = (struct srv_slot){0};
+    sj->slots = slots;
+    sj->slot_cap = cap;
     return 0;
 }
 
@@ -367,14 +370,15 @@ static int reserve_agents(struct srv_job *sj)
  * a word. */
 static int attach(struct srv *s, struct srv_job *sj, uint32_t node, struct agent *a)
 {
-    if (reserve_agents(sj) < 0)
+    if (reserve_slots(sj) < 0)
         return -ENOMEM;
-    if (sj->agents[node] != NULL) {
-        struct agent *old = sj->agents[node];
+    probe_cancel(sj, node);
+    if (sj->slots[node].agent != NULL) {
+        struct agent *old = sj->slots[node].agent;
         detach(s, sj, node);
         agent_drop(old);
     }
-    sj->agents[node] = a;
+    sj->slots[node].agent = a;
     a->job = sj;
     a->node = node;
     s->agent_count++;

@@ -5,17 +5,17 @@
 #include <netinet/tcp.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "rendezvous/server/internal.h"
 
-/* Inherited by what is accepted. A host that vanished without a word must not keep its connections
- * here for ever; agents ask for far less patience (agent.c), but for as many probes. */
+/* A host that vanished without a word must not keep its connections here for ever. */
+#define KEEPALIVE_COUNT 3
 #define KEEPALIVE_IDLE_S 60
 #define KEEPALIVE_INTERVAL_S 20
-#define KEEPALIVE_COUNT 3
+/* So many turns in a row with a newcomer are a storm. */
+#define STORM_TURNS 4
 
 static void on_pause_over(uv_timer_t *timer)
 {
@@ -64,11 +64,24 @@ static void take(struct srv *s, int fd, const struct sockaddr *sa)
     (void)close(fd);
 }
 
+/* Asking for one more than there is costs a call: one at a time while few come; in a storm, seen by
+ * turns that follow each other, twice as many from turn to turn. */
+static uint32_t accept_batch(struct srv *s)
+{
+    s->accept_turns = s->accept_turn + 1 == s->turn ? s->accept_turns + 1 : 0;
+    s->accept_turn = s->turn;
+    if (s->accept_turns < STORM_TURNS)
+        return 1;
+    uint32_t doublings = s->accept_turns - STORM_TURNS + 1;
+    return doublings < 6 ? 1U << doublings : MU_ACCEPT_BATCH;
+}
+
 static void on_acceptable(struct watch *w, uint32_t events)
 {
     struct srv *s = (struct srv *)((char *)w - offsetof(struct srv, listener));
     (void)events; /* A listener has no error of its own; accept4() tells. */
-    for (int i = 0; i < MU_ACCEPT_BATCH; i++) {
+    uint32_t batch = accept_batch(s);
+    for (uint32_t i = 0; i < batch; i++) {
         struct sockaddr_storage ss;
         socklen_t len = sizeof ss;
         int fd = accept4(s->listen_fd, (struct sockaddr *)&ss, &len, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -80,8 +93,10 @@ static void on_acceptable(struct watch *w, uint32_t events)
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
             out_of_descriptors(s, errno);
         /* Everything else is one connection's own trouble, which the kernel has already dropped. */
-        if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO)
+        if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO) {
+            s->accept_turns = 0;
             break;
+        }
     }
 }
 
@@ -103,7 +118,43 @@ static void set_address(struct srv *s)
     mu_buf_fini(&b);
 }
 
-static void inherit_options(int fd)
+struct patience {
+    int idle_s;
+    int interval_s;
+    int user_ms; /* 0: the kernel's own. */
+};
+
+static void set_patience(int fd, const struct patience *p)
+{
+    /* Wishes: all work without them. */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &p->idle_s, sizeof p->idle_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &p->interval_s, sizeof p->interval_s);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &p->user_ms, sizeof p->user_ms);
+}
+
+static int clamp(int64_t v)
+{
+    return v < 1 ? 1 : v > INT16_MAX ? INT16_MAX : (int)v;
+}
+
+/* Two unanswered probes and a third: with one second each the kernel knows of a cut cable in about
+ * three, which is the default lease. Keepalive sees an idle link, the user time-out one with unsent
+ * bytes: each alone misses the other's case. */
+static struct patience with_agents(int64_t lease_ns)
+{
+    int64_t lease_ms = lease_ns / MU_NS_PER_MS;
+    int64_t user_ms = lease_ms * 5 / 6;
+    return (struct patience){.idle_s = clamp(lease_ms / 3000),
+                             .interval_s = clamp(lease_ms / 3000),
+                             .user_ms = user_ms > INT32_MAX ? INT32_MAX : (int)user_ms};
+}
+
+static const struct patience with_others = {
+    .idle_s = KEEPALIVE_IDLE_S, .interval_s = KEEPALIVE_INTERVAL_S, .user_ms = 0};
+
+/* What is accepted inherits all of this. Agents are the many where they are served: whoever turns
+ * out to be somebody else is given more time then. */
+static void inherit_options(const struct srv *s)
 {
     static const struct {
         int level;
@@ -111,12 +162,19 @@ static void inherit_options(int fd)
         int value;
     } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
                    {SOL_SOCKET, SO_KEEPALIVE, 1},
-                   {IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S},
-                   {IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S},
                    {IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT}};
-    for (size_t i = 0; i < MU_COUNT(options); i++) /* Wishes: all work without them. */
-        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+    bool agents = (s->config.services & SRV_AGENTS) != 0;
+    struct patience first = agents ? with_agents(s->config.lease_ns) : with_others;
+    for (size_t i = 0; i < MU_COUNT(options); i++)
+        (void)setsockopt(s->listen_fd, options[i].level, options[i].name, &options[i].value,
                          sizeof options[i].value);
+    set_patience(s->listen_fd, &first);
+}
+
+void srv_no_agent(const struct srv *s, int fd)
+{
+    if ((s->config.services & SRV_AGENTS) != 0)
+        set_patience(fd, &with_others);
 }
 
 int srv_listen(struct srv *s, struct mu_err *err)
@@ -134,7 +192,7 @@ int srv_listen(struct srv *s, struct mu_err *err)
         if (s->listen_fd < 0)
             return s->listen_fd;
     }
-    inherit_options(s->listen_fd);
+    inherit_options(s);
     set_address(s);
     s->spare_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
     int r = watch_add(s, &s->listener, s->listen_fd, EPOLLIN, on_acceptable);

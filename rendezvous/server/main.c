@@ -38,6 +38,7 @@ struct options {
     uint32_t port;
     int64_t lease_ns;
     int64_t beat_ns;     /* -1: a third of the lease. */
+    int64_t fence_ns;    /* -1: not given. */
     int64_t recovery_ns; /* -1: the lease. */
     int64_t first_bytes_ns;
     uint32_t connections_max;
@@ -81,6 +82,7 @@ static const struct option table[] = {
     {"port-file", "PATH", KIND_TEXT, AT(port_file), 0, 0, "write the port to this file once it listens"},
     {"lease", "SECONDS", KIND_SECONDS, AT(lease_ns), S(1) / 10, S(86400), "silence after which a node can be taken for lost; default 3"},
     {"beat", "SECONDS", KIND_SECONDS, AT(beat_ns), S(1) / 100, S(86400), "how often agents say that they are there; default a third of the lease"},
+    {"fence", "SECONDS", KIND_SECONDS, AT(fence_ns), S(1) / 100, S(86400), "silence allowed where the job could not go on without the node; not below the lease; default 600"},
     {"recovery", "SECONDS", KIND_SECONDS, AT(recovery_ns), 0, S(86400), "after a life that ended while a round ran: how long agents are heard before a first round; default the lease"},
     {"state-dir", "DIR", KIND_TEXT, AT(state_dir), 0, 0, "where the mark of running rounds is kept, \"\" for nowhere; default $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/muster, or /run/muster"},
     {"first-bytes-timeout", "SECONDS", KIND_SECONDS, AT(first_bytes_ns), S(1) / 100, S(86400), "how long a connection may say nothing that makes sense; default 30"},
@@ -256,6 +258,14 @@ static int check_times(struct options *o, struct mu_err *err)
             err, -EINVAL,
             "--beat: %g s is not shorter than the lease of %g s: a third of it is right",
             (double)o->beat_ns / 1e9, (double)o->lease_ns / 1e9);
+    if (o->fence_ns < 0)
+        o->fence_ns = o->lease_ns > MU_FENCE_NS ? o->lease_ns : MU_FENCE_NS;
+    if (o->fence_ns < o->lease_ns)
+        return mu_err_set(
+            err, -EINVAL,
+            "--fence: %g s is shorter than the lease of %g s: a node can be taken for "
+            "lost no sooner than that",
+            (double)o->fence_ns / 1e9, (double)o->lease_ns / 1e9);
     return 0;
 }
 
@@ -272,6 +282,7 @@ static struct srv_config config_of(const struct options *o, const char *host, co
     c.first_bytes_ns = o->first_bytes_ns;
     c.lease_ns = o->lease_ns;
     c.beat_ns = o->beat_ns;
+    c.fence_ns = o->fence_ns;
     c.recovery_ns = o->recovery_ns;
     c.state_dir = state_dir;
     c.version = MUSTER_VERSION;
@@ -284,6 +295,7 @@ static struct options default_options(void)
                             .port = 29500,
                             .lease_ns = MU_LEASE_NS,
                             .beat_ns = -1,
+                            .fence_ns = -1,
                             .recovery_ns = -1,
                             .first_bytes_ns = MU_FIRST_BYTES_NS,
                             .connections_max = MU_CONNECTIONS_MAX,
@@ -382,8 +394,7 @@ static enum exit_status serve(const struct options *o, const char *host, const c
                   PROGRAM ": listening on %s (version " MUSTER_VERSION
                           "); joining and the store are open to whoever reaches this port\n",
                   srv_address(p.srv));
-    (void)uv_run(loop,
-                 UV_RUN_DEFAULT); /* Returns when the signal's handler has closed everything. */
+    srv_run(p.srv); /* Returns when the signal's handler has closed everything. */
     (void)uv_loop_close(loop);
     return EXIT_GOOD;
 }

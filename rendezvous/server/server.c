@@ -23,6 +23,7 @@ struct srv_config srv_config_default(void)
                                .first_bytes_ns = MU_FIRST_BYTES_NS,
                                .lease_ns = MU_LEASE_NS,
                                .beat_ns = MU_BEAT_NS,
+                               .fence_ns = MU_FENCE_NS,
                                .recovery_ns = MU_LEASE_NS,
                                .state_dir = "",
                                .version = ""};
@@ -34,7 +35,7 @@ void srv_settle(struct srv *s)
         return;
     client_flush_ready(s);
     agent_flush_dirty(s);
-    conn_free_dead(s);
+    watch_free_dead(s);
 }
 
 static void srv_free(struct srv *s)
@@ -46,8 +47,8 @@ static void srv_free(struct srv *s)
         HASH_DEL(s->hosts, h);
         mu_mem_free(mu_mem_default(), h);
     }
-    conn_free_dead(s);
     jobs_free_all(s);
+    watch_free_dead(s);
     store_free(s->store);
     mu_buf_fini(&s->decoded);
     mu_buf_fini(&s->status);
@@ -90,6 +91,7 @@ static struct srv *srv_new(uv_loop_t *loop, const struct srv_config *config)
     s->epoll_fd = -1;
     s->listen_fd = -1;
     s->listener.fd = -1;
+    s->loop_watch.fd = -1;
     s->spare_fd = -1;
     s->now_ns = mu_now_ns();
     s->started_ns = s->now_ns;
@@ -143,6 +145,7 @@ int srv_start(uv_loop_t *loop,
     start_timer(s, &s->sweep);
     start_timer(s, &s->job_timer);
     start_timer(s, &s->listen_pause);
+    start_timer(s, &s->probe_timer);
     if ((config->services & SRV_AGENTS) != 0 && mark_find(s)) {
         s->not_before_ns = s->now_ns + config->recovery_ns;
         mu_log(
@@ -185,17 +188,21 @@ static void on_timer_closed(uv_handle_t *h)
 void srv_close(struct srv *s, void (*done)(void *arg), void *arg)
 {
     MU_ASSERT(!s->closing);
+    if (s->closed != NULL)
+        *s->closed = true;
     s->closing = true; /* From here on nothing that closes is news for a job. */
     s->done = done;
     s->done_arg = arg;
     s->now_ns = mu_now_ns();
     http_stop(s);
+    probe_cancel_all(s);
     for (size_t l = 0; l < LIST_COUNT; l++)
         while (s->lists[l] != NULL)
             conn_close(s->lists[l]);
     uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
     uv_close((uv_handle_t *)&s->job_timer, on_timer_closed);
     uv_close((uv_handle_t *)&s->listen_pause, on_timer_closed);
+    uv_close((uv_handle_t *)&s->probe_timer, on_timer_closed);
     srv_unlisten(s);
     watch_stop(s);
 }

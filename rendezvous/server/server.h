@@ -33,6 +33,7 @@ struct srv_config {
     int64_t first_bytes_ns;
     int64_t lease_ns;
     int64_t beat_ns;
+    int64_t fence_ns;      /* Silence allowed where the job could not go on without the node. */
     int64_t recovery_ns;   /* How long after a restart no first round may begin; used when the last
                               life of this server ended badly. */
     const char *state_dir; /* Where the mark of a life with running jobs is kept (mode 0700); "":
@@ -53,6 +54,11 @@ int srv_start(uv_loop_t *loop,
 uint16_t srv_port(const struct srv *s);
 /* "[::]:29500" or "10.0.0.1:29500". */
 const char *srv_address(const struct srv *s);
+
+/* Run the loop until nothing is left in it, as uv_run() does, with one system call less for each
+ * turn: for a process whose loop is this server's above all. Between its calls of libuv, others
+ * may only start timers. *s is gone when it returns. */
+void srv_run(struct srv *s);
 
 /* Close everything: `done` (may be NULL) is called when the last handle is gone; *s is freed then.
  */

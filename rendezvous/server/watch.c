@@ -4,8 +4,8 @@
  * costs one call, and everything that is ready is handled in one go: first all that came in, then,
  * once, what goes out. */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -14,20 +14,57 @@
 /* Handled in one turn of the loop; the rest is as ready in the next. */
 #define READY_MAX 256
 
-static void on_ready(uv_poll_t *poll, int status, int events)
+/* Returns how many were ready. */
+static int turn(struct srv *s, int timeout_ms)
 {
-    struct srv *s = poll->data;
     struct epoll_event ready[READY_MAX];
-    (void)status; /* An epoll descriptor has no error of its own. */
-    (void)events;
+    int n = epoll_wait(s->epoll_fd, ready, READY_MAX, timeout_ms);
     s->now_ns = mu_now_ns();
-    int n = epoll_wait(s->epoll_fd, ready, READY_MAX, 0);
+    s->turn++;
     for (int i = 0; i < n; i++) {
         struct watch *w = ready[i].data.ptr; /* Memory stays until srv_settle(). */
         if (w->fd >= 0)
-            w->ready(w, ready[i].events);
+            w->u.ready(w, ready[i].events);
     }
     srv_settle(s);
+    return n;
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+    (void)status; /* An epoll descriptor has no error of its own. */
+    (void)events;
+    (void)turn(poll->data, 0);
+}
+
+static void on_loop_ready(struct watch *w, uint32_t events)
+{
+    struct srv *s = (struct srv *)((char *)w - offsetof(struct srv, loop_watch));
+    (void)events;
+    s->loop_ready = true;
+}
+
+/* The loop in the set instead of the set in the loop. libuv's callbacks run when its descriptor is
+ * ready or a timer is due; nothing else here makes work for it. */
+void srv_run(struct srv *s)
+{
+    uv_loop_t *loop = s->loop;
+    bool closed = false;
+    s->closed = &closed;
+    (void)uv_poll_stop(&s->watch_poll); /* Never fails. */
+    (void)uv_run(loop, UV_RUN_NOWAIT);  /* What was started before is in the loop's set now. */
+    if (!closed && watch_add(s, &s->loop_watch, uv_backend_fd(loop), EPOLLIN, on_loop_ready) < 0)
+        (void)uv_poll_start(&s->watch_poll, UV_READABLE, on_ready); /* Then as everybody does. */
+    while (!closed && s->loop_watch.fd >= 0) {
+        uv_update_time(loop);
+        int timeout_ms = uv_backend_timeout(loop);
+        int n = turn(s, timeout_ms);
+        if (n > 0 && timeout_ms != 0 && !s->loop_ready)
+            continue;
+        s->loop_ready = false;
+        (void)uv_run(loop, UV_RUN_NOWAIT);
+    }
+    (void)uv_run(loop, UV_RUN_DEFAULT);
 }
 
 int watch_init(struct srv *s, struct mu_err *err)
@@ -63,7 +100,7 @@ void watch_stop(struct srv *s)
 int watch_add(struct srv *s, struct watch *w, int fd, uint32_t events, watch_ready_fn *ready)
 {
     struct epoll_event e = {.events = events, .data.ptr = w};
-    *w = (struct watch){.ready = ready, .fd = fd, .events = events};
+    *w = (struct watch){.u.ready = ready, .fd = fd, .events = events};
     if (epoll_ctl(s->epoll_fd, EPOLL_CTL_ADD, fd, &e) == 0)
         return 0;
     int r = -errno;
@@ -71,14 +108,19 @@ int watch_add(struct srv *s, struct watch *w, int fd, uint32_t events, watch_rea
     return r;
 }
 
-void watch_change(struct srv *s, struct watch *w, uint32_t events)
+void watch_again(struct srv *s, struct watch *w)
 {
-    struct epoll_event e = {.events = events, .data.ptr = w};
-    if (w->events == events)
-        return;
+    struct epoll_event e = {.events = w->events, .data.ptr = w};
     int r = epoll_ctl(s->epoll_fd, EPOLL_CTL_MOD, w->fd, &e);
     MU_ASSERT(r == 0); /* It is in the set. */
+}
+
+void watch_change(struct srv *s, struct watch *w, uint32_t events)
+{
+    if (w->events == events)
+        return;
     w->events = events;
+    watch_again(s, w);
 }
 
 int watch_remove(struct srv *s, struct watch *w)
@@ -88,4 +130,20 @@ int watch_remove(struct srv *s, struct watch *w)
     (void)epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     w->fd = -1;
     return fd;
+}
+
+void watch_free_later(struct srv *s, struct watch *w)
+{
+    MU_ASSERT(w->fd < 0);
+    w->u.dead_next = s->dead;
+    s->dead = w;
+}
+
+void watch_free_dead(struct srv *s)
+{
+    while (s->dead != NULL) {
+        struct watch *w = s->dead;
+        s->dead = w->u.dead_next;
+        mu_mem_free(mu_mem_default(), w);
+    }
 }

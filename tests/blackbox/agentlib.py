@@ -4,11 +4,11 @@ Workers speak to the test by lines on stdout: a line is written whole, and the s
 it is gone. So "nothing is left" is the end of a stream, and needs no polling."""
 import os
 import re
+import select
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 
 import mulib
@@ -19,21 +19,36 @@ OWN = re.compile(r"^(PET_|TORCH|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|ROLE_|MASTER_|OM
 SANITIZED = mulib.is_sanitized()
 GONE_WITHIN = 1.0  # seconds from an owner's death to the last of its processes
 
-# A worker in Python. Its arguments are statements; {names} in them are not touched.
-HEADER = """#!/usr/bin/python3 -ESs
-import os, signal, sys, time
+# What worker programs of the tests begin with.
+# A shell script whose shell becomes Python at once: as a Python script the agent would start it with all of site.
+HEADER = """#!/bin/sh
+''':'
+exec /usr/bin/python3 -ESsB "$0" "$@"
+'''
+import os, select, signal, sys, time
 E = os.environ
 RANK, LOCAL, WORLD = int(E["RANK"]), int(E["LOCAL_RANK"]), int(E["WORLD_SIZE"])
 RESTARTS, NODE = int(E["TORCHELASTIC_RESTART_COUNT"]), int(E["GROUP_RANK"])
 STORE = E["MASTER_ADDR"] + ":" + E["MASTER_PORT"]
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())
-def hang():
+def hang():  # signal.pause() may miss one that comes just before it.
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     while True:
-        signal.pause()
+        select.select([read_end], [], [])
+        os.read(read_end, 64)
 def deaf(*signals):
     for s in signals:
         signal.signal(s, signal.SIG_IGN)
+def await_file(name, wanted=True):
+    while wanted and not os.path.exists(name):
+        time.sleep(0.002)
+def all_up():  # Every worker of this attempt has come as far as this.
+    open("up.%d.%d" % (RESTARTS, RANK), "w").close()
+    while sum(n.startswith("up.%d." % RESTARTS) for n in os.listdir(".")) < WORLD:
+        time.sleep(0.002)
 def on(s, text, then=None):
     def handler(*_):
         say(text)
@@ -143,9 +158,10 @@ class Launch:
 
 
 class Job:
-    """Starts agents in a folder of its own and knows a port nobody uses."""
+    """Starts agents in a folder of its own."""
 
     def __init__(self, folder):
+        self.watched = []
         self.folder = folder
         self.agents = []
         self.count = 0
@@ -174,7 +190,13 @@ class Job:
         port = server if isinstance(server, int) else server.port
         return [self.start(f"--rdzv=127.0.0.1:{port}", f"--nnodes={nnodes or count}", *words, **kw) for _ in range(count)]
 
+    def watch(self, pids):
+        self.watched.append(Watched(pids))
+        return self.watched[-1]
+
     def check_end(self):
+        for w in self.watched:
+            w.close()
         for a in self.agents:
             a.check_end()
 
@@ -211,24 +233,37 @@ def alive(pid):
         return False
 
 
-def with_mark(mark):
-    """Processes whose environment has that entry."""
-    found = []
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as f:
-                if mark.encode() in f.read().split(b"\0"):
-                    found.append(int(pid))
-        except OSError:
-            pass
-    return found
+class Watched:
+    """Processes held by descriptors: their numbers may be another's by the time one looks."""
+
+    def __init__(self, pids):
+        self.pids = list(pids)
+        self.fds = [os.pidfd_open(p) for p in self.pids]
+
+    def gone(self, timeout=GONE_WITHIN):
+        """All end within that time."""
+        poll = select.poll()
+        left = set(self.fds)
+        for fd in left:
+            poll.register(fd, select.POLLIN)
+        end = time.monotonic() + timeout
+        while left:
+            ready = poll.poll(max(0, end - time.monotonic()) * 1000)
+            assert ready, f"not ended after {timeout} s: {[p for p, fd in zip(self.pids, self.fds) if fd in left]}"
+            for fd, _ in ready:
+                poll.unregister(fd)
+                left.discard(fd)
+
+    def close(self):
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
 
 
 def as_nobody():
     """A command prefix that takes away what makes a cgroup possible; None where it cannot be had."""
     if os.getuid() != 0 or shutil.which("setpriv") is None:
         return None
-    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-
-
-PYTHON = sys.executable
+    prefix = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+    tried = subprocess.run([*prefix, program("node-agent"), "--version"], capture_output=True, check=False)
+    return prefix if tried.returncode == 0 else None

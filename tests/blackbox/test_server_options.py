@@ -22,6 +22,8 @@ def run(*args):
     (["--lease", "soon"], "--lease"),
     (["--lease", "0"], "--lease"),
     (["--beat", "5", "--lease", "3"], "--beat"),
+    (["--fence", "1"], "--fence"),
+    (["--fence", "never"], "--fence"),
     (["--host", "localhost"], "--host"),
     (["--host", "300.1.1.1"], "--host"),
     (["--max-key-bytes", "1Q"], "--max-key-bytes"),
@@ -43,7 +45,7 @@ def test_bad_option_is_named_in_one_sentence(args, names):
 def test_help_lists_every_option_the_parser_knows():
     r = run("--help")
     assert r.returncode == 0 and r.stderr == ""
-    for option in ("host port port-file lease beat recovery state-dir first-bytes-timeout max-connections max-key-bytes "
+    for option in ("host port port-file lease beat fence recovery state-dir first-bytes-timeout max-connections max-key-bytes "
                    "max-value-bytes max-store-memory max-unread log-level log-format version help").split():
         assert re.search(rf"^  --{option}\b", r.stdout, re.M), option
 

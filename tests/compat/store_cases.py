@@ -17,7 +17,7 @@ import time
 import traceback
 from datetime import timedelta
 
-LIMIT_S = 30
+LIMIT_S = 120
 SHORT = timedelta(milliseconds=300)
 CASES = {}
 

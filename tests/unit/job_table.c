@@ -282,13 +282,52 @@ static void test_dead_node_costs_nothing_and_a_spare_takes_its_rank(void **state
     assert_int_equal(hello(&s, (struct who){.host = "a", .min = 2, .max = 2}, &a), 0);
     assert_int_equal(hello(&s, (struct who){.host = "b", .min = 2, .max = 2}, &b), 0);
     assert_int_equal(hello(&s, (struct who){.host = "c", .min = 2, .max = 2}, NULL), 0);
-    TOLD(&s, "welcome c; ");
+    TOLD(&s, "welcome c; waiting c; ");
     assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_NODE_DEAD, .node = a}), 0);
     TOLD(&s, "stop b; ");
     assert_int_equal(say(&s, b, CTL_STOPPED), 0);
     TOLD(&s, "forget; start c 0/2 ranks 0 of 4; start b 1/2 ranks 2 of 4; ");
     assert_int_equal(s.job.restarts, 0);
     assert_int_equal(s.job.cause.kind, MU_CAUSE_NODE_LOST);
+    end(&s);
+}
+
+static void leave_with_the_server(struct story *s, uint32_t slot)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_BYE);
+    m.u.bye.final = 1;
+    m.u.bye.cause.kind = MU_CAUSE_NODE_LEFT;
+    assert_int_equal(give(s, (struct job_event){.type = JOB_EV_BYE, .node = slot, .msg = &m}), 0);
+}
+
+static void test_when_the_server_goes_with_a_node_the_job_ends_for_all(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t a = 0;
+    uint32_t b = 0;
+    begin(&s, mu_mem_default());
+    assert_int_equal(hello(&s, (struct who){.host = "a", .min = 2, .max = 2, .restarts = 3}, &a),
+                     0);
+    assert_int_equal(hello(&s, (struct who){.host = "b", .min = 2, .max = 2, .restarts = 3}, &b),
+                     0);
+    assert_int_equal(say(&s, a, CTL_FAILED), 0);
+    TOLD(&s, "stop a; stop b; ");
+    leave_with_the_server(&s, a);
+    assert_int_equal(s.job.state, JOB_STOPPING); /* Until b has said that nothing is left. */
+    assert_int_equal(say(&s, b, CTL_STOPPED), 0);
+    TOLD(&s, "end b; ");
+    assert_int_equal(s.job.state, JOB_FAILED);
+    end(&s);
+
+    begin(&s, mu_mem_default());
+    assert_int_equal(hello(&s, (struct who){.host = "a", .min = 3, .max = 3}, &a), 0);
+    assert_int_equal(hello(&s, (struct who){.host = "b", .min = 3, .max = 3}, &b), 0);
+    leave_with_the_server(&s, a);
+    TOLD(&s, "forget; end b; ");
+    assert_int_equal(s.job.state, JOB_FAILED);
+    assert_int_equal(s.job.cause.kind, MU_CAUSE_NODE_LEFT);
     end(&s);
 }
 
@@ -437,6 +476,7 @@ int main(void)
         cmocka_unit_test(test_failure_restarts_within_the_budget_then_ends_with_the_first_cause),
         cmocka_unit_test(test_all_finished_succeeds_and_a_death_after_finishing_is_no_failure),
         cmocka_unit_test(test_dead_node_costs_nothing_and_a_spare_takes_its_rank),
+        cmocka_unit_test(test_when_the_server_goes_with_a_node_the_job_ends_for_all),
         cmocka_unit_test(test_elastic_job_waits_for_the_last_call_then_runs_with_who_is_here),
         cmocka_unit_test(test_too_few_nodes_give_up_and_say_who_is_here),
         cmocka_unit_test(test_roles_have_ranks_of_their_own),

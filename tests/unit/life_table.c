@@ -226,6 +226,10 @@ static void test_signal_is_passed_on_and_the_second_one_kills(void **state)
     give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 2});
     TOLD(&s, "failed; signal 2; ");
     assert_int_equal(s.life.failure.kind, MU_CAUSE_NODE_LEFT);
+    s.now += SEC / 2; /* One word heard twice: timeout(1) signals the process and its group. */
+    give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 2});
+    TOLD(&s, "");
+    s.now += SEC;
     give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 2});
     TOLD(&s, "kill; ");
     exit_of(&s, 0, -9);
@@ -269,6 +273,64 @@ static void test_no_server_is_given_up_in_time_with_the_last_error(void **state)
     end(&s);
 }
 
+static void wait_until_exited(struct story *s)
+{
+    for (int i = 0; i < 10000 && s->life.state != LIFE_EXITED; i++) {
+        assert_true(s->life.deadline_ns != INT64_MAX);
+        s->now = s->life.deadline_ns > s->now ? s->life.deadline_ns : s->now;
+        give(s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    }
+    assert_int_equal(s->life.state, LIFE_EXITED);
+}
+
+static void test_what_takes_our_hello_and_says_nothing_is_no_server(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_UP, .text = "head port 1: connected"});
+    wait_until_exited(&s);
+    assert_int_equal(s.now, 110 * SEC);
+    assert_non_null(strstr(s.life.cause.message, "head port 1: connected"));
+    end(&s);
+}
+
+static void answer_beat(struct story *s)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_BEAT);
+    m.u.beat.seq = s->life.beat_seq;
+    give(s, (struct life_event){.type = LIFE_EV_BEAT, .msg = &m});
+}
+
+/* The server is heard once a beat: a time-out shorter than that must not take the pause for its
+ * end. */
+static void test_a_server_that_answers_is_not_given_up_however_short_the_time_out(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    s.life.config.server_timeout_ns = SEC / 10;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_UP});
+    ctl_init(&m, CTL_WELCOME);
+    m.u.welcome.beat_ms = 1000;
+    give(&s, (struct life_event){.type = LIFE_EV_WELCOME, .msg = &m});
+    while (s.now < 120 * SEC) {
+        s.now = s.life.deadline_ns;
+        give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+        assert_int_equal(s.life.state, LIFE_JOINING);
+        if (strstr(mu_buf_cstr(&s.told), "beat") != NULL)
+            answer_beat(&s);
+    }
+    int64_t last_heard = s.life.heard_ns;
+    wait_until_exited(&s);
+    assert_int_equal(s.now, last_heard + 2 * SEC + SEC / 10);
+    end(&s);
+}
+
 static void test_lost_failure_is_said_again_after_reconnecting(void **state)
 {
     (void)state;
@@ -302,6 +364,8 @@ int main(void)
         cmocka_unit_test(test_signal_is_passed_on_and_the_second_one_kills),
         cmocka_unit_test(test_owner_gone_kills_at_once),
         cmocka_unit_test(test_no_server_is_given_up_in_time_with_the_last_error),
+        cmocka_unit_test(test_what_takes_our_hello_and_says_nothing_is_no_server),
+        cmocka_unit_test(test_a_server_that_answers_is_not_given_up_however_short_the_time_out),
         cmocka_unit_test(test_lost_failure_is_said_again_after_reconnecting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
