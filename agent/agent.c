@@ -42,6 +42,7 @@ struct agent {
     uv_timer_t timer;
     int64_t timer_at_ns;
     uv_timer_t goodbye; /* Limit of waiting for others that need our server. */
+    bool stuck;         /* Processes of the round do not end after SIGKILL. */
     bool left;          /* Everything is closed but what the loop closes by itself. */
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
@@ -307,7 +308,11 @@ static void leave(struct agent *a)
     a->leaving = true;
     say_outcome(a);
     link_close(a->link, on_link_closed, a);
-    work_close(a->work, on_work_closed, a);
+    a->stuck = work_is_running(a->work);
+    if (a->stuck) /* What the kernel cannot end keeps its handles; the process ends around them. */
+        a->work_open = false;
+    else
+        work_close(a->work, on_work_closed, a);
     sigset_t handled; /* What still comes must not end us by its default action. */
     (void)sigemptyset(&handled);
     for (uint32_t i = 0; i < a->signal_count; i++)
@@ -628,6 +633,8 @@ static bool is_nohup(int signo)
 
 static int watch_signals(struct agent *a, struct mu_err *err)
 {
+    (void)signal(SIGTTOU, SIG_IGN); /* Our group is in the background: `stty tostop` must not stop
+                                       us. Workers get the default back. */
     for (uint32_t i = 0; i < a->o->signal_count; i++) {
         if (is_nohup(a->o->signals[i]))
             continue;
@@ -681,7 +688,12 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     static struct agent a; /* One a process; big. */
     struct mu_err err = {0};
     a = (struct agent){.o = options, .name = name, .warden = warden, .timer_at_ns = INT64_MAX};
-    (void)uv_loop_init(&a.loop);
+    int made = uv_loop_init(&a.loop);
+    if (made < 0) {
+        (void)mu_err_set(&err, made, "cannot start: %s", uv_strerror(made));
+        say_err(&a, &err);
+        return 1;
+    }
     hosting_init(&a.hosting, &a.loop);
     (void)uv_timer_init(&a.loop, &a.timer);
     (void)uv_timer_init(&a.loop, &a.goodbye);
@@ -693,9 +705,12 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
         return 1; /* The process ends here: nothing was started, the kernel takes the rest. */
     }
     step(&a, &(struct life_event){.type = LIFE_EV_DEADLINE});
-    while (uv_run(&a.loop, UV_RUN_ONCE) != 0)
+    while (uv_run(&a.loop, UV_RUN_ONCE) != 0) {
         if (a.leaving)
             look_after_leaving(&a);
+        if (a.left && a.stuck)
+            break;
+    }
     plan_cleanup(a.plan);
     int status = a.life.exit_status;
     forget_failures(&a);

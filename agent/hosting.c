@@ -79,7 +79,9 @@ int hosting_open_store(struct hosting *h, struct mu_err *err)
         return srv_renew_store(h->rdzv) < 0
                    ? mu_err_set(err, -ENOMEM, "the worker store: no memory")
                    : 0;
-    MU_ASSERT(h->store == NULL && h->next_store_fd >= 0);
+    MU_ASSERT(h->store == NULL);
+    if (h->next_store_fd < 0)
+        return mu_err_set(err, -EMFILE, "no port could be bound for the worker store");
     struct srv_config c = config_for(SRV_STORE, h->store_host, 0);
     c.listen_fd = h->next_store_fd;
     int r = srv_start(h->loop, &c, &h->store, err);

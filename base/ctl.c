@@ -10,6 +10,8 @@
 
 #include "base/json.h"
 
+#define UNIX_MS_MAX INT64_C(253402300799999) /* The last millisecond of the year 9999. */
+
 enum field_kind {
     FIELD_STR,
     FIELD_INT,
@@ -333,7 +335,7 @@ static int decode_cause(const cJSON *item, struct mu_cause *c)
         return -EPROTO;
     c->round = (uint32_t)round;
     v = cJSON_GetObjectItemCaseSensitive(item, "at_unix_ms");
-    if (v != NULL && !whole(v, 0, INT64_C(1) << 53, &c->at_unix_ms))
+    if (v != NULL && !whole(v, 0, UNIX_MS_MAX, &c->at_unix_ms))
         return -EPROTO;
     for (size_t i = 0; i < MU_COUNT(cause_fields); i++) {
         v = cJSON_GetObjectItemCaseSensitive(item, cause_fields[i].name);

@@ -285,7 +285,13 @@ static int link_lost(struct life *l, int64_t now_ns, const struct life_event *ev
         note_words(l, ev);
     l->link_up = false;
     l->connecting = false;
-    l->backoff_ns = l->told_why ? BACKOFF_MAX_NS : BACKOFF_MIN_NS; /* Refused: no hurry. */
+    /* At once where it had lasted; where it breaks again and again, or we were refused, without
+     * hurry. */
+    if (l->told_why)
+        l->backoff_ns = BACKOFF_MAX_NS;
+    else if (now_ns - l->hello_sent_ns >= l->beat_ns)
+        l->backoff_ns = BACKOFF_MIN_NS;
+    l->link_welcomed = false;
     retry_later(l, now_ns);
     return 0;
 }
@@ -304,6 +310,7 @@ static int link_failed(struct life *l, int64_t now_ns, const struct life_event *
 static int beat_answered(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     int64_t seq = ev->msg->u.beat.seq;
+    l->needed_since_ns = NEVER; /* It serves us. */
     if (seq > 0 && seq <= l->beat_seq && seq > l->beat_seq - LIFE_BEATS_REMEMBERED) {
         int64_t sent = l->beat_sent_ns[seq % LIFE_BEATS_REMEMBERED];
         l->heard_ns = sent > l->heard_ns ? sent : l->heard_ns;
@@ -317,9 +324,7 @@ static int welcome(struct life *l, int64_t now_ns, const struct life_event *ev)
     if (l->hello_sent_ns > l->heard_ns)
         l->heard_ns = l->hello_sent_ns;
     l->welcomed = true;
-    l->last_error[0] = '\0';
-    l->needed_since_ns = NEVER;
-    l->backoff_ns = BACKOFF_MIN_NS;
+    l->link_welcomed = true;
     l->beat_ns = w->beat_ms * NS_PER_MS;
     l->beat_at_ns = now_ns + l->beat_ns;
     return 0;
@@ -544,7 +549,7 @@ static void say_why_again(struct life *l, const struct ctl_stop *m)
 
 static void note_stop(struct life *l, const struct ctl_stop *m)
 {
-    bool news = l->state != LIFE_JOINING && l->told_stop_round != m->round;
+    bool news = l->told_stop_round != m->round;
     l->told_stop_round = (uint32_t)m->round;
     l->final = m->final != 0;
     l->failure_untold = false;
@@ -765,19 +770,20 @@ static int64_t sooner(int64_t a, int64_t b)
  * accepts and is silent. */
 static int64_t missing_since(const struct life *l)
 {
-    if (l->needed_since_ns != NEVER)
-        return l->needed_since_ns;
-    return l->link_up ? l->heard_ns : NEVER;
+    if (l->link_up && l->link_welcomed)
+        return l->heard_ns;
+    return l->needed_since_ns;
 }
 
 static int64_t give_up_at(const struct life *l)
 {
     int64_t since = missing_since(l);
     int64_t limit = l->welcomed ? l->config.server_timeout_ns : l->config.join_timeout_ns;
-    if (l->needed_since_ns == NEVER && limit < NEVER - 2 * l->beat_ns)
+    if (l->link_welcomed && limit < NEVER - 2 * l->beat_ns)
         limit += 2 * l->beat_ns; /* A good server is heard once a beat: that is no silence yet. */
     int64_t at = since == NEVER || limit > NEVER - since ? NEVER : since + limit;
-    bool mute = l->link_up && !l->welcomed; /* It took our hello. Is it an rdzv-server at all? */
+    bool mute = l->link_up && !l->link_welcomed &&
+                !l->welcomed; /* It took our hello. Is it an rdzv-server at all? */
     return mute ? sooner(at, l->hello_sent_ns + MU_FIRST_ANSWER_NS) : at;
 }
 

@@ -139,7 +139,8 @@ struct life {
 
     bool link_up;
     bool connecting;
-    bool welcomed; /* Ever: the server has taken us in. */
+    bool link_welcomed; /* By this connection. */
+    bool welcomed;      /* Ever: the server has taken us in. */
     int64_t beat_ns;
     int64_t heard_ns; /* When something was sent that the server has surely heard (a HELLO it
                          welcomed, a beat it answered): what travels the other way only would prove

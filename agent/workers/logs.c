@@ -76,7 +76,9 @@ static int init_given(struct logs *l, const char *dir, struct mu_err *err)
 static int init_default(struct logs *l, const struct logs_config *c, struct mu_err *err)
 {
     char tag[LOGS_TAG_BYTES];
-    const char *tmp = c->tmpdir != NULL && c->tmpdir[0] != '\0' ? c->tmpdir : "/tmp";
+    /* As Python's tempfile: a TMPDIR that cannot be written is passed over. */
+    bool given = c->tmpdir != NULL && c->tmpdir[0] != '\0' && access(c->tmpdir, W_OK | X_OK) == 0;
+    const char *tmp = given ? c->tmpdir : "/tmp";
     int r = random_tag(tag);
     if (r < 0)
         return mu_err_set(err, r, "random name for the log folder: %s", strerror(-r));

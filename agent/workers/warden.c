@@ -37,6 +37,7 @@ struct warden {
     pid_t agent; /* Warden only. */
     pid_t strangers[STRANGERS_MAX];
     int stranger_count;
+    bool too_many; /* Not all of them are known: then no child but the cgroup's is ours to kill. */
 
     uv_poll_t poll; /* Agent only. */
     void (*on_lost)(void *arg);
@@ -59,6 +60,8 @@ static void note_stranger(void *arg, pid_t pid)
     struct warden *w = arg;
     if (w->stranger_count < STRANGERS_MAX)
         w->strangers[w->stranger_count++] = pid;
+    else
+        w->too_many = true;
 }
 
 static void forget_stranger(struct warden *w, pid_t pid)
@@ -105,6 +108,8 @@ static bool reap_all(struct warden *w)
             break;
         forget_stranger(w, pid);
     }
+    if (w->too_many)
+        return true;
     if (w->stranger_count == 0)
         return false;
     int count = 0;
@@ -122,7 +127,15 @@ static void end_descendants(struct warden *w)
     (void)sigemptyset(&chld);
     (void)sigaddset(&chld, SIGCHLD);
     const char *cgroup = w->note != NULL && w->note->has_cgroup != 0 ? w->note->cgroup : NULL;
+    int64_t until_ns = mu_now_ns() + MU_KILL_WAIT_NS;
     while (!reap_all(w)) {
+        if (mu_now_ns() >= until_ns) {
+            (void)dprintf(STDERR_FILENO,
+                          "%s: processes of a worker do not end after SIGKILL: look for state D in "
+                          "ps\n",
+                          w->program);
+            return;
+        }
         if (cgroup != NULL)
             cgroup_kill_path(cgroup);
         (void)family_each(kill_own, w);
@@ -149,6 +162,8 @@ static void stop_self(int signo)
 static void pass_on(const struct warden *w, int signo)
 {
     (void)kill(w->agent, signo);
+    if (signo != SIGTSTP && signo != SIGTTIN && signo != SIGTTOU)
+        (void)kill(w->agent, SIGCONT); /* A stopped process hears nothing else. */
     if (signo == SIGTSTP || signo == SIGTTIN || signo == SIGTTOU)
         stop_self(signo);
 }

@@ -99,7 +99,9 @@ int row_gather_hello(struct job *j, int64_t now_ns, const struct job_event *ev, 
         /* A round that this server has never heard of: it was restarted, and the round may live on.
          * Even one stopped member tells so. */
         bool resumes = j->round == 0 && names_round(h);
-        int r = resumes ? roster_reserve_members(j, (uint32_t)h->round_nodes) : 0;
+        int r = resumes ? roster_check(j, h, err) : 0;
+        if (r == 0 && resumes)
+            r = roster_reserve_members(j, (uint32_t)h->round_nodes);
         if (r == 0)
             r = take_in(j, now_ns, ev, err);
         if (r < 0)
@@ -144,7 +146,9 @@ static void expect_round(struct job *j, int64_t now_ns, const struct ctl_hello *
     j->round = (uint32_t)h->round;
     j->round_nodes = (uint32_t)h->round_nodes;
     j->restarts = (uint32_t)h->round_restarts;
-    j->fence_ns = h->round_fence_ms > 0 ? h->round_fence_ms * NS_PER_MS : j->config.fence_ns;
+    int64_t fence_ns = h->round_fence_ms * NS_PER_MS;
+    bool known = fence_ns > 0 && fence_ns < j->config.fence_ns;
+    j->fence_ns = known ? fence_ns : j->config.fence_ns;
     for (uint32_t i = 0; i < j->round_nodes; i++)
         j->members[i] = JOB_NO_NODE;
     j->pending = j->round_nodes;
@@ -190,7 +194,9 @@ int row_recover_hello(struct job *j, int64_t now_ns, const struct job_event *ev,
     uint32_t slot = roster_find(j, h->node);
     if (slot == JOB_NO_NODE) {
         bool later = names_round(h) && h->round > j->round;
-        int r = later ? roster_reserve_members(j, (uint32_t)h->round_nodes) : 0;
+        int r = later ? roster_check(j, h, err) : 0;
+        if (r == 0 && later)
+            r = roster_reserve_members(j, (uint32_t)h->round_nodes);
         if (r == 0)
             r = take_in(j, now_ns, ev, err);
         if (r < 0)

@@ -7,6 +7,7 @@
 #define NEVER INT64_MAX
 #define NS_PER_MS INT64_C(1000000)
 #define FIRST_WORD_NS INT64_C(5000000000) /* No wait is silent for longer. */
+#define ROUND_MAX 2147483647U             /* The server counts them one by one: no job gets near. */
 #define WORD_GAP_MAX_NS INT64_C(300000000000)
 
 /* --- roster.c: who is here --- */

@@ -97,12 +97,31 @@ static int check_node_rank(const struct job *j, const struct ctl_hello *h, struc
     return 0;
 }
 
+/* What an agent says of the round it was in, against its own spec. A peer's numbers are never
+ * trusted with memory or time. */
+static int check_round(const struct ctl_hello *h, struct mu_err *err)
+{
+    if (h->round > ROUND_MAX || h->round_seen > ROUND_MAX)
+        return mu_err_set(err, -EACCES, "round numbers above %u do not occur", ROUND_MAX);
+    if (h->round_nodes > h->nodes_max || h->round_restarts > h->max_restarts ||
+        (h->round != 0 && h->round_node_rank >= h->nodes_max))
+        return mu_err_set(err, -EACCES,
+                          "the round this agent says to be in does not fit its own --nnodes and "
+                          "--max-restarts");
+    return 0;
+}
+
 int roster_check(const struct job *j, const struct ctl_hello *h, struct mu_err *err)
 {
     if (h->nodes_min > h->nodes_max)
         return mu_err_set(err, -EACCES,
                           "nnodes %" PRId64 ":%" PRId64 " is upside down: write MIN:MAX",
                           h->nodes_min, h->nodes_max);
+    if (h->node[0] == '\0')
+        return mu_err_set(err, -EACCES, "an agent needs an id of its own in 'node'");
+    int r = check_round(h, err);
+    if (r < 0)
+        return r;
     if (j->has_spec) {
         if (h->nodes_min != j->nodes_min)
             return differs("the fewest nodes (--nnodes MIN)", j->nodes_min, h->nodes_min, err);

@@ -57,6 +57,14 @@ static void note_failed_worker(struct job_node *n, const struct mu_cause *c)
         n->workers[c->local_rank].exit = -c->signo;
 }
 
+/* What can fail on a node. Other kinds are the server's own verdicts, and some of them cost
+ * nothing. */
+static bool is_nodes_own(enum mu_cause_kind k)
+{
+    return k == MU_CAUSE_WORKER_EXIT || k == MU_CAUSE_WORKER_SIGNAL || k == MU_CAUSE_SPAWN_FAILED ||
+           k == MU_CAUSE_NODE_LEFT || k == MU_CAUSE_NODE_FAILED;
+}
+
 int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_failed *m = &ev->msg->u.failed;
@@ -64,6 +72,8 @@ int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, st
         return 0;
     struct job_node *n = job_node_of(j, ev);
     struct mu_cause c = m->cause;
+    if (!is_nodes_own(c.kind))
+        c.kind = MU_CAUSE_NODE_FAILED;
     c.node_rank = n->node_rank;
     if (c.local_rank >= 0)
         c.rank = n->rank_base + c.local_rank;

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <uv.h>
@@ -323,6 +324,9 @@ static int write_port_file(const char *path, uint16_t port, struct mu_err *err)
 {
     char text[8];
     char aside[1024];
+    struct stat st;
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return mu_err_set(err, -EINVAL, "--port-file: '%s' is there and is no regular file", path);
     int n = snprintf(text, sizeof text, "%u\n", port);
     if (snprintf(aside, sizeof aside, "%s.%d", path, (int)getpid()) >= (int)sizeof aside)
         return mu_err_set(err, -ENAMETOOLONG, "--port-file: the path is too long");

@@ -221,6 +221,56 @@ static void test_specs_that_disagree_are_refused_with_both_values(void **state)
     end(&s);
 }
 
+static void test_rounds_that_cannot_be_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t round, seen, nodes, rank, restarts;
+    } rows[] = {{0, INT64_C(4294967295), 0, 0, 0}, /* The number would wrap. */
+                {INT64_C(4294967295), 0, 2, 0, 0},
+                {1, 0, 65536, 5, 0}, /* More nodes than the job has. */
+                {1, 0, 2, 2, 0},
+                {1, 0, 2, 0, 1000000}}; /* More restarts than its budget. */
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        struct story s;
+        struct ctl_msg m;
+        begin(&s, mu_mem_default());
+        fill_hello(&m, (struct who){.host = "a", .min = 2, .max = 2});
+        m.u.hello.round = rows[i].round;
+        m.u.hello.round_seen = rows[i].seen;
+        m.u.hello.round_nodes = rows[i].nodes;
+        m.u.hello.round_node_rank = rows[i].rank;
+        m.u.hello.round_restarts = rows[i].restarts;
+        assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
+                                                     .node = JOB_NO_NODE,
+                                                     .msg = &m,
+                                                     .seen_addr = "10.0.0.9"}),
+                         -EACCES);
+        assert_int_equal(s.job.node_count, 0);
+        end(&s);
+    }
+}
+
+static void test_a_resumed_round_may_not_be_silent_for_longer_than_the_server_allows(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s, mu_mem_default());
+    fill_hello(&m, (struct who){.host = "a", .min = 2, .max = 2});
+    m.u.hello.round = 3;
+    m.u.hello.round_nodes = 2;
+    m.u.hello.round_fence_ms = INT64_C(86400000000);
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
+                                                 .node = JOB_NO_NODE,
+                                                 .msg = &m,
+                                                 .seen_addr = "10.0.0.9"}),
+                     0);
+    assert_int_equal(s.job.state, JOB_RECOVERING);
+    assert_int_equal(s.job.fence_ns, MU_FENCE_NS);
+    end(&s);
+}
+
 static void test_failure_restarts_within_the_budget_then_ends_with_the_first_cause(void **state)
 {
     (void)state;
@@ -473,6 +523,8 @@ int main(void)
         cmocka_unit_test(test_round_begins_when_all_are_here_in_natural_order),
         cmocka_unit_test(test_explicit_ranks_are_honoured_and_doubles_refused),
         cmocka_unit_test(test_specs_that_disagree_are_refused_with_both_values),
+        cmocka_unit_test(test_rounds_that_cannot_be_are_refused),
+        cmocka_unit_test(test_a_resumed_round_may_not_be_silent_for_longer_than_the_server_allows),
         cmocka_unit_test(test_failure_restarts_within_the_budget_then_ends_with_the_first_cause),
         cmocka_unit_test(test_all_finished_succeeds_and_a_death_after_finishing_is_no_failure),
         cmocka_unit_test(test_dead_node_costs_nothing_and_a_spare_takes_its_rank),

@@ -331,6 +331,28 @@ static void test_a_server_that_answers_is_not_given_up_however_short_the_time_ou
     end(&s);
 }
 
+static void test_a_server_that_greets_and_closes_is_given_up_without_a_storm(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    int attempts = 0;
+    for (int i = 0; i < 10000 && s.life.state != LIFE_EXITED; i++) {
+        give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+        if (strstr(mu_buf_cstr(&s.told), "connect") != NULL) {
+            attempts++;
+            give(&s, (struct life_event){.type = LIFE_EV_LINK_UP});
+            hear(&s, CTL_WELCOME, 0, 0);
+            give(&s, (struct life_event){.type = LIFE_EV_LINK_LOST, .text = "the server closed"});
+        }
+        s.now = s.life.deadline_ns > s.now ? s.life.deadline_ns : s.now;
+    }
+    assert_int_equal(s.life.state, LIFE_EXITED);
+    assert_in_range(attempts, 10, 120); /* Back-off, although each time it was welcomed. */
+    assert_non_null(strstr(s.life.cause.message, "the server closed"));
+    end(&s);
+}
+
 static void test_lost_failure_is_said_again_after_reconnecting(void **state)
 {
     (void)state;
@@ -366,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_no_server_is_given_up_in_time_with_the_last_error),
         cmocka_unit_test(test_what_takes_our_hello_and_says_nothing_is_no_server),
         cmocka_unit_test(test_a_server_that_answers_is_not_given_up_however_short_the_time_out),
+        cmocka_unit_test(test_a_server_that_greets_and_closes_is_given_up_without_a_storm),
         cmocka_unit_test(test_lost_failure_is_said_again_after_reconnecting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
