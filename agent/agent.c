@@ -373,7 +373,7 @@ static void carry_out(struct agent *a, const struct life_action *action)
         work_kill(a->work);
         break;
     case LIFE_ACT_SAY:
-        say(a, a->life.words);
+        say(a, a->life.words + action->arg);
         break;
     case LIFE_ACT_EXIT:
         leave(a);

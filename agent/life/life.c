@@ -183,8 +183,12 @@ static void send(struct life *l, enum ctl_type msg)
 
 static void say(struct life *l, const char *text)
 {
-    (void)snprintf(l->words, sizeof l->words, "%s", text); /* A cut sentence is still a sentence. */
+    size_t room = sizeof l->words - l->words_used;
+    int n = snprintf(l->words + l->words_used, room, "%s", text); /* A cut sentence is still one. */
     act(l, LIFE_ACT_SAY);
+    l->actions[l->action_count - 1].arg = l->words_used;
+    size_t used = n < 0 ? 0 : (size_t)n < room ? (size_t)n + 1 : room;
+    l->words_used += (uint32_t)(used < room ? used : room - 1); /* The last byte stays for "". */
 }
 
 /* xorshift64*: jitter only. */
@@ -801,8 +805,13 @@ static bool server_given_up(struct life *l, int64_t now_ns, int64_t unix_ms)
     struct mu_cause c = cause_here(l, MU_CAUSE_SERVER_LOST, text, unix_ms);
     if (l->told_why) /* It answers, but does not take us in. */
         c = cause_here(l, MU_CAUSE_NODE_FAILED, l->last_error, unix_ms);
+    if (l->state == LIFE_FINISHED) /* One line: there is room for one in a step. */
+        (void)snprintf(c.message, sizeof c.message,
+                       "every worker of this node exited with status 0; how the other nodes fared "
+                       "is not known: %.300s",
+                       text);
     if (l->has_cause || l->state == LIFE_FINISHED)
-        say(l, text);
+        say(l, l->state == LIFE_FINISHED ? c.message : text);
     if (!l->has_cause)
         take_cause(l, &c);
     return true;
@@ -866,8 +875,6 @@ static int finished_deadline(struct life *l, int64_t now_ns, const struct life_e
                                is no failure. */
         l->success = true;
         l->leaving = true;
-        say(l, "every worker of this node exited with status 0; how the other nodes fared is not "
-               "known");
         return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
     }
     beat_and_connect(l, now_ns);
@@ -981,6 +988,7 @@ int life_step(struct life *l, int64_t now_ns, const struct life_event *ev, struc
     out->count = 0;
     out->move_count = 0;
     l->action_count = 0;
+    l->words_used = 0;
     l->step_unix_ms = ev->unix_ms;
     for (;;) {
         const struct life_row *row = &table[l->state][type];

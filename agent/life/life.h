@@ -86,7 +86,7 @@ struct life_event {
  * SPAWN       start the workers of life->start; SPAWNED or SPAWN_FAILED follows at once
  * SIGNAL      send life->signo to every worker's group
  * KILL        SIGKILL everything of the round
- * SAY         show life->words to the user, one line
+ * SAY         show the line at life->words + arg to the user
  * EXIT        flush what was sent, then exit with life->exit_status; the outcome is in success,
  * cause */
 enum life_action_type {
@@ -102,7 +102,7 @@ enum life_action_type {
 struct life_action {
     enum life_action_type type;
     enum ctl_type msg; /* SEND */
-    uint32_t arg;      /* SEND EXITED: local rank. */
+    uint32_t arg;      /* SEND EXITED: local rank. SAY: where in life->words. */
 };
 
 struct life_move {
@@ -189,7 +189,8 @@ struct life {
     int64_t told_leave_ns;    /* When we were first told to stop. */
     uint32_t told_stop_round; /* Round whose STOP the user was told of. */
     bool told_why;            /* It is the server's own word, given before it closes. */
-    char words[640];          /* For SAY. */
+    char words[2048];         /* For SAY, by the action's arg; NUL-terminated each. */
+    uint32_t words_used;
 
     int64_t deadline_ns; /* The shell's timer. */
     uint64_t rejected_count;

@@ -145,8 +145,8 @@ class Launch:
         return re.match(r"node-agent: job \S+ failed: (.*) \(round \d+", self.verdict()).group(1)
 
     def is_quiet(self):
-        """Nothing on stderr but torchrun's own remark about threads."""
-        return all("OMP_NUM_THREADS" in s for s in self.err.lines)
+        """Nothing on stderr but torchrun's own remark about threads, and why a round ended."""
+        return all("OMP_NUM_THREADS" in s or re.search(r": round \d+ ended: ", s) for s in self.err.lines)
 
     def check_end(self):
         if self.process.poll() is None:

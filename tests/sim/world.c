@@ -795,7 +795,7 @@ static void step_life(struct world *w, struct host *h, struct life_event *ev)
             maybe_gone(w, h);
             break;
         case LIFE_ACT_SAY:
-            tell(w, "host %u: %s", h->no, a->life.words);
+            tell(w, "host %u: %s", h->no, a->life.words + actions[i].arg);
             break;
         case LIFE_ACT_EXIT:
             if (a->running > 0)
