@@ -38,6 +38,9 @@ if RESTARTS == 0:
     ups = re.findall(r"up (\d) (\d) 4 (\d+)", a.out.text() + "\n" + b.out.text())
     assert sorted(u[:2] for u in ups) == [(r, n) for r in "01" for n in "0123"]
     assert len({u[2] for u in ups}) == 8, "processes of the first round went on into the second"
+    said = {x.err.lines[-1] for x in (a, b)}
+    assert len(said) == 1 and re.match(r"node-agent: round 1 ended: rank 3 .* exited with status 7; the group starts again "
+                                       r"\(restart 1 of 1\)$", said.pop()), (a.err.text(), b.err.text())
     j = server.job("none")
     assert j["state"] == "succeeded" and j["round"] == 2 and j["restarts"] == 1
 
@@ -161,6 +164,24 @@ def test_the_worker_store_is_fresh_in_each_round_and_dies_with_it(server, job):
     assert t.is_closed()
     with pytest.raises(ConnectionRefusedError):
         worker_store(second.group(1))
+
+
+def test_the_worker_store_serves_until_the_last_node_has_finished(server, job):
+    w = job.worker("""
+say("up", RANK, STORE)
+if RANK == 1:
+    await_file("go")
+""")
+    a, b = job.nodes(server, 2, w)
+    where = a.out.wait(r"up \d (\S+)").group(1)
+    b.out.wait("up")
+    server.wait_status(lambda s: "finished" in [n["state"] for n in s["jobs"][0]["nodes"] if n["node_rank"] == 0],
+                       "the lead has finished")
+    s = worker_store(where)  # The lead's workers and their children are gone; others may still need it.
+    s.set(b"late", b"1")
+    assert s.get(b"late") == b"1"
+    (job.folder / "go").touch()
+    a.ends(0), b.ends(0)
 
 
 def test_a_static_jobs_store_is_at_master_port_and_fresh_in_each_round(job):

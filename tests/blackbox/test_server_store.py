@@ -1,6 +1,9 @@
 """The store through the port, byte by byte. Its own rules have tests of their own; here the shell counts: splits, order,
 waiting, many clients, ends."""
+import socket
 import struct
+
+import pytest
 
 import mulib
 from mulib import (ADD, APPEND, BARRIER, CANCEL_WAIT, CHECK, DELETE_KEY, GET, LIST_KEYS, MAGIC, MULTI_GET, MULTI_SET, PING,
@@ -151,3 +154,33 @@ def test_silent_twin_goes_with_its_client(start_server):
     old.close()
     assert twin.recv(1) == b""
     twin.close(), excess.close()
+
+
+def test_requests_before_the_clients_end_are_answered(server):
+    """Data and end arrive together or one by one: either way the answers come first, then our end."""
+    for pings in (1, 3, 20000):
+        c = StoreClient(server)
+        c.sock.sendall(packed(PING, ("I", 7)) * pings)
+        c.sock.shutdown(socket.SHUT_WR)
+        assert c.raw(4 * pings) == (7).to_bytes(4, "little") * pings
+        assert c.is_closed()
+        c.close()
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+@pytest.mark.parametrize("reads", [1, 16, 17])
+def test_requests_that_fill_whole_reads_are_all_answered(server, reads, extra):
+    """The server reads 64 KiB at a time and takes turns after 1 MiB: nothing may stay behind at such a border."""
+    c = StoreClient(server)
+    size = reads * 65536 + extra
+    tail = packed(PING, ("I", 9))
+    request = packed(SET, b"/k", b"")
+    request += packed(SET, b"/k", b"x" * (size - len(request) * 2 - len(tail))) + tail
+    assert len(request) == size
+    for _ in range(3):
+        c.sock.sendall(request)
+        assert c.take("I") == 9
+    many = packed(PING, ("I", 5)) * (size // 5)
+    c.sock.sendall(many)
+    assert c.raw(size // 5 * 4) == (5).to_bytes(4, "little") * (size // 5)
+    c.close()
