@@ -1,0 +1,99 @@
+/* What an agent says, filled from the state of its life. */
+#include "agent/life/life.h"
+
+#include <string.h>
+
+/* What the server should believe of our round: a failure it was not told of comes first, as FAILED,
+ * so until then the workers "run". */
+static int64_t round_state(const struct life *l)
+{
+    if (l->failure_untold)
+        return 0;
+    switch (l->state) {
+    case LIFE_RUNNING:
+        return 0;
+    case LIFE_FINISHED:
+        return 1;
+    case LIFE_STOPPING:
+        return 2;
+    case LIFE_JOINING:
+    case LIFE_ENDING:
+    case LIFE_EXITED:
+    case LIFE_STATE_COUNT:
+        break;
+    }
+    return 3;
+}
+
+static void fill_hello(const struct life *l, struct ctl_hello *h)
+{
+    *h = l->config.hello;
+    h->round = l->start.round;
+    h->round_seen = l->start.round;
+    if (h->round == 0)
+        return;
+    h->round_state = round_state(l);
+    h->round_node_rank = l->start.node_rank;
+    h->round_nodes = l->start.node_count;
+    h->round_restarts = l->start.restarts;
+    h->round_fence_ms = l->start.fence_ms;
+    if (l->has_cause && !l->failure_untold)
+        h->round_cause = l->cause;
+}
+
+void life_message(const struct life *l, const struct life_action *a, struct ctl_msg *ret)
+{
+    ctl_init(ret, a->msg);
+    switch (a->msg) {
+    case CTL_HELLO:
+        fill_hello(l, &ret->u.hello);
+        break;
+    case CTL_STARTED:
+        ret->u.started.round = l->start.round;
+        ret->u.started.pids = (struct ctl_ints){l->pids, (uint32_t)l->config.hello.nproc};
+        break;
+    case CTL_EXITED:
+        ret->u.exited.round = l->start.round;
+        ret->u.exited.local_rank = a->arg;
+        break;
+    case CTL_FAILED:
+        ret->u.failed.round = l->start.round;
+        ret->u.failed.cause = l->failure;
+        break;
+    case CTL_FINISHED:
+        ret->u.finished.round = l->start.round;
+        break;
+    case CTL_STOPPED:
+        ret->u.stopped.round = l->stopped_round;
+        ret->u.stopped.store_port = l->config.hello.store_port;
+        if (l->stopped_round == l->start.round)
+            ret->u.stopped.exits = (struct ctl_ints){l->exits, (uint32_t)l->config.hello.nproc};
+        break;
+    case CTL_BEAT:
+        ret->u.beat.seq = l->beat_seq;
+        ret->u.beat.round =
+            l->state == LIFE_RUNNING || l->state == LIFE_FINISHED || l->state == LIFE_STOPPING
+                ? l->start.round
+                : 0;
+        break;
+    case CTL_BYE:
+        ret->u.bye.round = l->start.round;
+        ret->u.bye.final = l->config.serves;
+        ret->u.bye.cause = l->bye.kind != MU_CAUSE_NONE ? l->bye : l->cause;
+        break;
+    case CTL_WELCOME:
+    case CTL_REFUSED:
+    case CTL_WAITING:
+    case CTL_START:
+    case CTL_STOP:
+    case CTL_END:
+    case CTL_TYPE_COUNT:
+        MU_ASSERT(a->msg == CTL_HELLO); /* No: an agent does not say this. */
+        break;
+    }
+}
+
+void life_set_store_port(struct life *l, uint16_t port)
+{
+    l->config.hello.store_port = port;
+}
