@@ -44,7 +44,7 @@
 /* --- the store --- */
 #define MU_STORE_KEY_BYTES_MAX 8192 /* As PyTorch 2.13's server. */
 #define MU_STORE_VALUE_BYTES_MAX                                                                   \
-    (512ULL << 20) /* PyTorch's libuv server: 8 MiB; its legacy one: none. */
+    (8ULL << 20) /* As PyTorch 2.13's server, so that a program meets no surprise there. */
 #define MU_STORE_KEYS_PER_REQUEST_MAX 131072 /* As PyTorch 2.13's server. */
 #define MU_STORE_MEMORY_MAX (4ULL << 30)     /* Keys and values of one store. */
 #define MU_STORE_OUT_BYTES_MAX                                                                     \

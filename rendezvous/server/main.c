@@ -89,7 +89,7 @@ static const struct option table[] = {
     {"first-bytes-timeout", "SECONDS", KIND_SECONDS, AT(first_bytes_ns), S(1) / 100, S(86400), "how long a connection may say nothing that makes sense; default 30"},
     {"max-connections", "N", KIND_NUMBER, AT(connections_max), 1, 1048576, "connections at once; newcomers beyond it are closed; default 65536"},
     {"max-key-bytes", "BYTES", KIND_BYTES, AT(key_bytes_max), 1, 1 << 30, "longest key of the store; default 8K"},
-    {"max-value-bytes", "BYTES", KIND_BYTES, AT(value_bytes_max), 1, INT64_C(1) << 40, "largest value of the store; default 512M"},
+    {"max-value-bytes", "BYTES", KIND_BYTES, AT(value_bytes_max), 1, INT64_C(1) << 40, "largest value of the store; default 8M"},
     {"max-store-memory", "BYTES", KIND_BYTES, AT(store_memory_max), 1 << 16, INT64_C(1) << 50, "memory of the whole store; default 4G"},
     {"max-unread", "BYTES", KIND_BYTES, AT(unread_max), 1 << 12, INT64_C(1) << 40, "answers that a store client may leave unread before it is closed; default 64M"},
     {"log-level", "LEVEL", KIND_LEVEL, AT(log_level), 0, 0, "error, warning, info or debug; default info"},

@@ -40,5 +40,5 @@ def test_probe_of_a_worker_store(torch2, worker_store):
 @pytest.mark.parametrize("dialect", ["torch213-libuv", "torch113"])
 def test_replayed_captures(dialect):
     script = suite("replay_captures.py")
-    spawn = f"{BIN / 'rdzv-server'} --host 127.0.0.1 --state-dir '' --max-value-bytes 8M --port {{port}}"
+    spawn = f"{BIN / 'rdzv-server'} --host 127.0.0.1 --state-dir '' --port {{port}}"
     passes([sys.executable, script, "--spawn", spawn, script.parent / "captures" / f"{dialect}-*.json"])

@@ -230,6 +230,7 @@ static void test_a_value_on_its_way_counts_and_is_given_back(void **state)
     (void)state;
     struct store_limits limits = store_limits_default;
     limits.memory_bytes_max = 1 << 20;
+    limits.value_bytes_max = 200ULL << 20;
     struct rig *r = rig_new(&limits, RIG_WHOLE, 5);
     uint64_t before = rig_stats(r).memory_bytes;
     rig_modern(r, A);
