@@ -49,7 +49,7 @@ class Hosts:
         self.procs = []
         # Its input closes when this process is gone, however that comes: then the lab goes too.
         self.guard = subprocess.Popen([HERE / "lab", "guard"], stdin=subprocess.PIPE, env=self.env, start_new_session=True)
-        self.lab("up", n, "--share", share, *more)
+        self.lab("up", n, "--share", share, "--share", ROOT, "--share", BIN.parent, *more)
 
     def lab(self, *words, limit_s=90):
         p = subprocess.run([HERE / "lab", *map(str, words)], env=self.env, timeout=limit_s, text=True, capture_output=True)
