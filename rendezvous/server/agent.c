@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include <utlist.h>
+
 #include "base/clock.h"
 #include "rendezvous/server/internal.h"
 
@@ -31,6 +33,8 @@ void agent_free(struct agent *a)
             break;
         }
     }
+    if (a->patient)
+        DL_DELETE(s->patient, a);
     if (a->job != NULL) {
         a->job->slots[a->node].agent = NULL;
         s->agent_count--;
@@ -59,6 +63,40 @@ void agent_send(struct agent *a, const struct ctl_msg *m)
     if (ctl_encode(m, &a->out) < 0 || a->out.n - a->out_at > SRV_AGENT_OUT_BYTES_MAX)
         a->broken = true;
     make_dirty(a);
+}
+
+static void on_patience_over(uv_timer_t *timer)
+{
+    struct srv *s = timer->data;
+    s->now_ns = mu_now_ns();
+    while (s->patient != NULL) {
+        struct agent *a = s->patient;
+        DL_DELETE(s->patient, a);
+        a->patient = false;
+        if (a->out.n > a->out_at)
+            make_dirty(a);
+    }
+    srv_settle(s);
+}
+
+void agent_send_patiently(struct agent *a, const struct ctl_msg *m)
+{
+    struct srv *s = a->conn->srv;
+    if (a->dirty || a->close_after || a->broken || a->drop) {
+        agent_send(a, m);
+        return;
+    }
+    if (ctl_encode(m, &a->out) < 0)
+        a->broken = true;
+    if (a->broken)
+        make_dirty(a);
+    if (a->patient)
+        return;
+    if (s->patient == NULL)
+        (void)uv_timer_start(&s->patience, on_patience_over,
+                             (uint64_t)(s->config.beat_ns / 2 / MU_NS_PER_MS), 0);
+    a->patient = true;
+    DL_APPEND(s->patient, a);
 }
 
 void agent_close_after(struct agent *a)

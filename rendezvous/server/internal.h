@@ -154,6 +154,9 @@ struct agent {
     struct mu_buf out; /* Frames that are not sent yet; no memory when empty. */
     size_t out_at;
     struct agent *dirty_next;
+    struct agent *prev; /* In srv->patient. */
+    struct agent *next;
+    bool patient;     /* Its WELCOME may wait for what comes next. */
     bool dirty;       /* In srv->dirty. */
     bool greeted;     /* "MUSTER/1\n" is behind us. */
     bool said_hello;  /* A hello was handled: a second one is an error. */
@@ -204,6 +207,8 @@ struct srv {
 
     struct store *store;
     struct agent *dirty;
+    struct agent *patient;
+    uv_timer_t patience;   /* Armed while `patient` holds any. */
     struct mu_buf decoded; /* Lists of the message that is being handled. */
     uint32_t agent_count;
 
@@ -297,6 +302,9 @@ void agent_readable(struct conn *c);
 void agent_writable(struct conn *c);
 /* Append a message; it goes out with srv_settle(). */
 void agent_send(struct agent *a, const struct ctl_msg *m);
+/* The same, but not at once: it goes out with the next message, or after half a beat. A join is
+ * then one packet instead of two, and sending it is most of what an agent costs. */
+void agent_send_patiently(struct agent *a, const struct ctl_msg *m);
 /* Answer with one sentence, then close. */
 void agent_refuse(struct agent *a, const char *text, bool retry);
 void agent_close_after(struct agent *a);

@@ -144,6 +144,7 @@ int srv_start(uv_loop_t *loop,
     }
     start_timer(s, &s->sweep);
     start_timer(s, &s->job_timer);
+    start_timer(s, &s->patience);
     start_timer(s, &s->listen_pause);
     start_timer(s, &s->probe_timer);
     if ((config->services & SRV_AGENTS) != 0 && mark_find(s)) {
@@ -201,6 +202,7 @@ void srv_close(struct srv *s, void (*done)(void *arg), void *arg)
             conn_close(s->lists[l]);
     uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
     uv_close((uv_handle_t *)&s->job_timer, on_timer_closed);
+    uv_close((uv_handle_t *)&s->patience, on_timer_closed);
     uv_close((uv_handle_t *)&s->listen_pause, on_timer_closed);
     uv_close((uv_handle_t *)&s->probe_timer, on_timer_closed);
     srv_unlisten(s);
