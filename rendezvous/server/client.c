@@ -90,7 +90,9 @@ static int write_pending(struct conn *c)
             iov[i] = (struct iovec){.iov_base = base.out, .iov_len = pieces[i].n};
         }
         struct msghdr m = {.msg_iov = iov, .msg_iovlen = count};
-        ssize_t n = sendmsg(c->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t n = count == 1
+                        ? send(c->watch.fd, pieces[0].p, pieces[0].n, MSG_NOSIGNAL | MSG_DONTWAIT)
+                        : sendmsg(c->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n >= 0)
             store_client_sent(c->u.client, (size_t)n);
         else if (errno == EAGAIN)
