@@ -10,7 +10,8 @@ import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 t = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(t)
-print(f"rank {dist.get_rank()} of {dist.get_world_size()} sum {t.item():.0f}", flush=True)
+# One write for the whole line: torchrun lets lines of two workers mix otherwise.
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {t.item():.0f}\\n".encode())
 dist.barrier()
 dist.destroy_process_group()
 """
