@@ -34,8 +34,8 @@ static life_row_fn greet, link_lost, link_failed, beat_answered, welcome, refuse
 static life_row_fn start, start_again, start_too_late, stop_other_round, stop_told, stop_again,
     end_here, end_first_stop, end_noted;
 static life_row_fn spawned, spawn_failed, worker_exit, note_exit, note_gone, count_gone;
-static life_row_fn signal_joining, signal_running, signal_finished, signal_stopping, signal_ending;
-static life_row_fn owner_joining, owner_running, owner_stopping;
+static life_row_fn signal_idle, signal_running, signal_finished, signal_stopping;
+static life_row_fn owner_running, owner_stopping;
 static life_row_fn joining_deadline, running_deadline, finished_deadline, stopping_deadline,
     ending_deadline;
 static life_row_fn say_finished, stop_workers, rejoin, wait_for_last_word, quit;
@@ -54,8 +54,8 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_STOP]         = ROW(JOINING,  stop_other_round), /* Of a round that is gone here: say so. */
         [LIFE_EV_END]          = ROW(JOINING,  end_here),
         [LIFE_EV_BEAT]         = ROW(JOINING,  beat_answered),
-        [LIFE_EV_SIGNAL]       = ROW(JOINING,  signal_joining),
-        [LIFE_EV_OWNER_GONE]   = ROW(JOINING,  owner_joining),
+        [LIFE_EV_SIGNAL]       = ROW(JOINING,  signal_idle),
+        [LIFE_EV_OWNER_GONE]   = ROW(JOINING,  signal_idle),
         [LIFE_EV_DEADLINE]     = ROW(JOINING,  joining_deadline),
         [LIFE_EV_GONE_FINAL]   = ROW(ENDING,   wait_for_last_word),
         [LIFE_EV_QUIT]         = ROW(EXITED,   quit),
@@ -129,8 +129,8 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_START]        = ROW(ENDING,   start_too_late), /* A restarted server that never heard of the end. */
         [LIFE_EV_END]          = ROW(ENDING,   end_here),
         [LIFE_EV_BEAT]         = ROW(ENDING,   beat_answered),
-        [LIFE_EV_SIGNAL]       = ROW(ENDING,   signal_ending),
-        [LIFE_EV_OWNER_GONE]   = ROW(ENDING,   signal_ending),
+        [LIFE_EV_SIGNAL]       = ROW(ENDING,   signal_idle),
+        [LIFE_EV_OWNER_GONE]   = ROW(ENDING,   signal_idle),
         [LIFE_EV_DEADLINE]     = ROW(ENDING,   ending_deadline),
         [LIFE_EV_QUIT]         = ROW(EXITED,   quit),
     },
@@ -673,7 +673,8 @@ static void leave(struct life *l, const struct life_event *ev)
     l->bye = c;
 }
 
-static int signal_joining(struct life *l, int64_t now_ns, const struct life_event *ev)
+/* Nothing of a round runs here: there is nobody to pass it on to. */
+static int signal_idle(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     leave(l, ev);
     return LIFE_EV_QUIT;
@@ -724,17 +725,6 @@ static int signal_stopping(struct life *l, int64_t now_ns, const struct life_eve
         l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
     }
     return 0;
-}
-
-static int signal_ending(struct life *l, int64_t now_ns, const struct life_event *ev)
-{
-    leave(l, ev);
-    return LIFE_EV_QUIT;
-}
-
-static int owner_joining(struct life *l, int64_t now_ns, const struct life_event *ev)
-{
-    return signal_joining(l, now_ns, ev);
 }
 
 static int owner_running(struct life *l, int64_t now_ns, const struct life_event *ev)
@@ -989,7 +979,6 @@ int life_step(struct life *l, int64_t now_ns, const struct life_event *ev, struc
     out->move_count = 0;
     l->action_count = 0;
     l->words_used = 0;
-    l->step_unix_ms = ev->unix_ms;
     for (;;) {
         const struct life_row *row = &table[l->state][type];
         if (row->to == 0) {

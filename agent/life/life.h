@@ -196,7 +196,6 @@ struct life {
     uint64_t rejected_count;
     struct life_action *actions; /* Of the step that runs; nproc + 16. */
     uint32_t action_count;
-    int64_t step_unix_ms;
 };
 
 /* Returns 0 or -ENOMEM. The first DEADLINE is due at once: it connects. */

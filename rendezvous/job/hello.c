@@ -221,7 +221,6 @@ int row_recover_hello(struct job *j, int64_t now_ns, const struct job_event *ev,
 int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     job_enter(j, now_ns);
-    j->round_started_ns = now_ns;
     const struct job_node *stopped = NULL;
     j->pending = 0;
     uint32_t world = 0;

@@ -57,8 +57,7 @@ job_row_fn row_beat, row_note_started, row_note_exited, row_run_failed, row_coun
     row_run_finished, row_recover_finished, row_run_stopped, row_stop_stopped, row_stale_stopped,
     row_away, row_gather_left, row_run_left, row_stop_left, row_ended_left;
 /* round.c */
-job_row_fn row_begin_round, row_stop_round, row_gather, row_succeed, row_fail, row_give_up,
-    row_abandon;
+job_row_fn row_begin_round, row_stop_round, row_gather, row_succeed, row_fail, row_give_up;
 /* time.c */
 job_row_fn row_gather_deadline, row_recover_deadline, row_run_deadline, row_stop_deadline;
 

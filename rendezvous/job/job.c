@@ -33,7 +33,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_RESUMES]       = ROW(RECOVERING, row_begin_recovery),
         [JOB_EV_READY]         = ROW(RUNNING,    row_begin_round),
         [JOB_EV_GIVE_UP]       = ROW(FAILED,     row_give_up),
-        [JOB_EV_ABANDONED]     = ROW(FAILED,     row_abandon),
+        [JOB_EV_ABANDONED]     = ROW(FAILED,     row_fail),
     },
     [JOB_RECOVERING] = {
         [JOB_EV_HELLO]         = ROW(RECOVERING, row_recover_hello),

@@ -239,7 +239,6 @@ struct job {
     uint32_t consequences; /* Failures reported after it. */
 
     int64_t since_ns; /* When this state began. */
-    int64_t round_started_ns;
     int64_t created_unix_ms;
     int64_t round_started_unix_ms;
     int64_t ended_unix_ms;

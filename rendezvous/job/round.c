@@ -44,7 +44,6 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
     job_enter(j, now_ns);
     j->round = (j->round > j->round_seen ? j->round : j->round_seen) + 1;
     j->round_seen = j->round;
-    j->round_started_ns = now_ns;
     j->round_started_unix_ms = ev->unix_ms;
     j->final = false;
     j->missing_fenced = true; /* Every member is known. */
@@ -167,9 +166,4 @@ int row_give_up(struct job *j, int64_t now_ns, const struct job_event *ev, struc
     job_new_cause(j, &c);
     tell_end(j, now_ns, ev->unix_ms);
     return 0;
-}
-
-int row_abandon(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
-{
-    return row_fail(j, now_ns, ev, err);
 }
