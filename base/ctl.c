@@ -407,49 +407,198 @@ static int refuse_field(const struct schema *s, const struct field *f, struct mu
                       s->name, f->name);
 }
 
+static bool is_word(struct mu_str s, const char *word)
+{
+    return strncmp(s.p, word, s.n) == 0 && word[s.n] == '\0';
+}
+
+/* CTL_TYPE_COUNT: this version does not know it. */
+static size_t type_of(struct mu_str name)
+{
+    size_t t = 0;
+    while (t < CTL_TYPE_COUNT && !is_word(name, schemas[t].name))
+        t++;
+    return t;
+}
+
+/* Which fields of a message came. Senders write them in the table's order, so the search begins
+ * behind the last one found. */
+struct came {
+    const struct schema *schema;
+    uint64_t seen; /* A bit a field. */
+    size_t next;
+};
+_Static_assert(MU_COUNT(hello_fields) <= 64, "`seen` has a bit a field");
+
+/* NULL: a newer peer's field. */
+static const struct field *find_field(struct came *c, struct mu_str name)
+{
+    const struct schema *s = c->schema;
+    size_t i = c->next;
+    for (size_t tried = 0; tried < s->field_count; tried++, i++) {
+        i = i >= s->field_count ? 0 : i;
+        if (!is_word(name, s->fields[i].name))
+            continue;
+        c->seen |= UINT64_C(1) << i;
+        c->next = i + 1;
+        return &s->fields[i];
+    }
+    return NULL;
+}
+
+/* NULL: none. */
+static const struct field *missing_field(const struct came *c)
+{
+    for (size_t i = 0; i < c->schema->field_count; i++)
+        if (c->schema->fields[i].need && (c->seen >> i & 1) == 0)
+            return &c->schema->fields[i];
+    return NULL;
+}
+
 static int
 decode_message(const cJSON *root, struct ctl_msg *m, struct mu_buf *scratch, struct mu_err *err)
 {
     const cJSON *type = cJSON_GetObjectItemCaseSensitive(root, "type");
     if (!cJSON_IsString(type))
         return mu_err_set(err, -EPROTO, "a message without a 'type'");
-    size_t t = 0;
-    while (t < CTL_TYPE_COUNT && strcmp(type->valuestring, schemas[t].name) != 0)
-        t++;
+    size_t t = type_of(mu_str_of(type->valuestring, strlen(type->valuestring)));
     if (t == CTL_TYPE_COUNT)
         return mu_err_set(err, -ENOMSG, "a message type that this version does not know");
-    const struct schema *s = &schemas[t];
+    struct came came = {.schema = &schemas[t]};
     ctl_init(m, (enum ctl_type)t);
-    uint64_t seen = 0;
-    _Static_assert(MU_COUNT(hello_fields) <= 64, "`seen` has a bit a field");
-    size_t next = 0; /* Senders write fields in the table's order: look there first. */
     for (const cJSON *item = root->child; item != NULL; item = item->next) {
-        size_t i = next;
-        for (size_t tried = 0; tried < s->field_count; tried++, i++) {
-            i = i >= s->field_count ? 0 : i;
-            if (strcmp(item->string, s->fields[i].name) == 0)
-                break;
-        }
-        i = i >= s->field_count ? 0 : i;
-        if (s->field_count == 0 || strcmp(item->string, s->fields[i].name) != 0)
-            continue;
-        int r = decode_field(item, &s->fields[i], member(m, s, &s->fields[i]), scratch);
+        const struct field *f = find_field(&came, mu_str_of(item->string, strlen(item->string)));
+        int r = f != NULL ? decode_field(item, f, member(m, came.schema, f), scratch) : 0;
         if (r == -ENOMEM)
             return r;
         if (r < 0)
-            return refuse_field(s, &s->fields[i], err);
-        seen |= UINT64_C(1) << i;
-        next = i + 1;
+            return refuse_field(came.schema, f, err);
     }
-    for (size_t i = 0; i < s->field_count; i++)
-        if (s->fields[i].need && (seen >> i & 1) == 0)
-            return mu_err_set(err, -EPROTO, "message '%s': field '%s' is missing", s->name,
-                              s->fields[i].name);
+    const struct field *missing = missing_field(&came);
+    if (missing != NULL)
+        return mu_err_set(err, -EPROTO, "message '%s': field '%s' is missing", came.schema->name,
+                          missing->name);
     return 0;
+}
+
+/* --- the plain form: what ctl_encode() writes when no text needs an escape --- */
+
+/* Takes `c` off the front. */
+static bool plain_byte(struct mu_str *in, char c)
+{
+    if (in->n == 0 || in->p[0] != c)
+        return false;
+    *in = mu_str_of(in->p + 1, in->n - 1);
+    return true;
+}
+
+/* A text without escapes, quotes included. */
+static bool plain_text(struct mu_str *in, struct mu_str *ret)
+{
+    if (!plain_byte(in, '"'))
+        return false;
+    size_t n = 0;
+    while (n < in->n && in->p[n] != '"' && in->p[n] != '\\' && (unsigned char)in->p[n] >= 0x20)
+        n++;
+    *ret = mu_str_of(in->p, n);
+    *in = mu_str_of(in->p + n, in->n - n);
+    return plain_byte(in, '"');
+}
+
+/* A whole number of at most 15 digits, which a double holds exactly too. */
+static bool plain_number(struct mu_str *in, int64_t *ret)
+{
+    bool negative = plain_byte(in, '-');
+    int64_t v = 0;
+    size_t n = 0;
+    while (n < in->n && n < 16 && in->p[n] >= '0' && in->p[n] <= '9')
+        v = v * 10 + (in->p[n++] - '0');
+    if (n == 0 || n > 15 || (n > 1 && in->p[0] == '0'))
+        return false;
+    *in = mu_str_of(in->p + n, in->n - n);
+    *ret = negative ? -v : v;
+    return true;
+}
+
+static bool plain_list(struct mu_str *in, struct mu_buf *scratch, struct ctl_ints *ret)
+{
+    size_t at = scratch->n;
+    *ret = (struct ctl_ints){.v = NULL, .n = 0};
+    if (!plain_byte(in, '['))
+        return false;
+    if (plain_byte(in, ']'))
+        return true;
+    do {
+        int64_t v = 0;
+        if (!plain_number(in, &v) || v < INT32_MIN || v > INT32_MAX || ret->n == MU_WORKERS_MAX)
+            return false;
+        int32_t v32 = (int32_t)v;
+        if (mu_buf_add(scratch, &v32, sizeof v32) < 0)
+            return false;
+        ret->n++;
+    } while (plain_byte(in, ','));
+    ret->v = (const int32_t *)(const void *)(scratch->p + at);
+    return plain_byte(in, ']');
+}
+
+static bool plain_value(struct mu_str *in, const struct field *f, char *p, struct mu_buf *scratch)
+{
+    struct mu_str text;
+    struct ctl_ints ints;
+    int64_t v = 0;
+    switch (f->kind) {
+    case FIELD_STR:
+        if (!plain_text(in, &text) || text.n >= f->bytes)
+            return false;
+        memcpy(p, text.p, text.n);
+        p[text.n] = '\0';
+        return true;
+    case FIELD_INT:
+        if (!plain_number(in, &v) || v < f->min || v > f->max)
+            return false;
+        memcpy(p, &v, sizeof v);
+        return true;
+    case FIELD_INTS:
+        if (!plain_list(in, scratch, &ints))
+            return false;
+        memcpy(p, &ints, sizeof ints);
+        return true;
+    case FIELD_CAUSE:
+        break;
+    }
+    return false;
+}
+
+/* Thousands of hellos come at once, and building a tree of each costs five times as much as reading
+ * it in passing. False: something is not plain, or wrong: the whole form decides, and has the
+ * words. */
+static bool decode_plain(struct mu_str in, struct ctl_msg *m, struct mu_buf *scratch)
+{
+    struct mu_str key;
+    struct mu_str text;
+    if (!plain_byte(&in, '{') || !plain_text(&in, &key) || !is_word(key, "type") ||
+        !plain_byte(&in, ':') || !plain_text(&in, &text))
+        return false;
+    size_t t = type_of(text);
+    if (t == CTL_TYPE_COUNT)
+        return false;
+    struct came came = {.schema = &schemas[t]};
+    ctl_init(m, (enum ctl_type)t);
+    while (plain_byte(&in, ',')) {
+        if (!plain_text(&in, &key) || !plain_byte(&in, ':'))
+            return false;
+        const struct field *f = find_field(&came, key);
+        if (f == NULL || !plain_value(&in, f, member(m, came.schema, f), scratch))
+            return false;
+    }
+    return plain_byte(&in, '}') && in.n == 0 && missing_field(&came) == NULL;
 }
 
 int ctl_decode(struct mu_str json, struct ctl_msg *m, struct mu_buf *scratch, struct mu_err *err)
 {
+    mu_buf_reset(scratch);
+    if (decode_plain(json, m, scratch))
+        return 0;
     mu_buf_reset(scratch);
     cJSON *root = cJSON_ParseWithLength(json.p, json.n);
     if (root == NULL || !cJSON_IsObject(root)) {

@@ -38,6 +38,31 @@ static void check_stable(const struct ctl_msg *m)
     mu_buf_fini(&scratch);
 }
 
+/* A space behind the brace takes the whole form's way instead of the plain one's: both must give
+ * the same answer. */
+static void check_both_ways(struct mu_str json, int result, const struct ctl_msg *m)
+{
+    struct mu_buf spaced = buffer();
+    struct mu_buf first = buffer();
+    struct mu_buf second = buffer();
+    struct mu_buf scratch = buffer();
+    struct ctl_msg other;
+    if (json.n == 0 || json.p[0] != '{')
+        return;
+    MU_ASSERT(mu_buf_add(&spaced, "{ ", 2) == 0);
+    MU_ASSERT(mu_buf_add(&spaced, json.p + 1, json.n - 1) == 0);
+    MU_ASSERT(ctl_decode(mu_str_of(spaced.p, spaced.n), &other, &scratch, NULL) == result);
+    if (result == 0) {
+        MU_ASSERT(ctl_encode(m, &first) == 0);
+        MU_ASSERT(ctl_encode(&other, &second) == 0);
+        MU_ASSERT(mu_str_eq(mu_str_of(first.p, first.n), mu_str_of(second.p, second.n)));
+    }
+    mu_buf_fini(&spaced);
+    mu_buf_fini(&first);
+    mu_buf_fini(&second);
+    mu_buf_fini(&scratch);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct mu_str in = mu_str_of((const char *)data, size);
@@ -54,6 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         err.msg[0] = '\0';
         r = ctl_decode(json, &m, &scratch, &err);
         MU_ASSERT(r == 0 || err.msg[0] != '\0');
+        check_both_ways(json, r, &m);
         if (r == 0)
             check_stable(&m);
         in = mu_str_of(in.p + frame_bytes, in.n - frame_bytes);
