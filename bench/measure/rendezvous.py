@@ -2,7 +2,7 @@
 the server's CPU; and how fast the status answers meanwhile."""
 import subprocess
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 from .common import (Fifo, Missing, free_port, lines_of, median, ms, rdzv_server, running, running_many, status, wait_for)
 
@@ -10,6 +10,7 @@ REAL = (2, 8, 32)
 REAL_LIMIT_MS = 50
 SIMULATED = ((1000, None), (4096, 300), (16000, 1000))  # Agents; limit in ms.
 CPU_LIMIT_US = 40
+FLOOR_RATIO = 1.5
 STATUS_LIMIT_MS = 10
 
 
@@ -85,9 +86,25 @@ def measure_real(bench):
     fifo.close()
 
 
+@contextmanager
+def floor_server(bench, n):
+    """A bare epoll server that answers n hellos: (port, pid)."""
+    with running([bench.tool("rdzv_floor"), "--agents", n], cwd=bench.tmp, stdout=subprocess.PIPE, text=True) as p:
+        yield int(p.stdout.readline()), p.pid
+
+
+def measure_floor(bench, n):
+    """What the same joins cost a server that does nothing: medians of (ms, us of its CPU an agent)."""
+    with floor_server(bench, n) as (port, pid):
+        lines = lines_of([bench.tool("rdzv_load"), "--port", port, "--pid", pid, "--agents", n, "--sources", 8, "--join-only", 1,
+                          "--repeat", 2 if bench.quick else 5])
+    return ms(median([r["wall_ns"] for r in lines])), median([r["server_cpu_ns"] for r in lines]) / n / 1000
+
+
 def measure_simulated(bench):
     per_agent = {}
     for n, limit_ms in SIMULATED:
+        floor_ms, floor_us = measure_floor(bench, n)
         with rdzv_server(bench) as (port, pid):
             load = [bench.tool("rdzv_load"), "--port", port, "--pid", pid, "--agents", n, "--sources", 8, "--restarts", 1,
                     "--repeat", 2 if bench.quick else 5]
@@ -96,10 +113,14 @@ def measure_simulated(bench):
             some = [r for r in lines if r["phase"] == phase]
             wall, tail = ms(median([r["wall_ns"] for r in some])), ms(median([r["tail_ns"] for r in some]))
             cpu = median([r["server_cpu_ns"] for r in some]) / n / 1000
-            bench.add("rendezvous", f"{n} simulated agents {phase}, median", "ms", {"muster": wall},
-                      [("max", limit)] if limit else [], note=f"{tail:.1f} ms after the last word of the loader")
-            bench.add("rendezvous", f"{n} simulated agents {phase}, server CPU an agent", "us", {"muster": cpu},
-                      [("max", CPU_LIMIT_US)] if phase == "join" else [])
+            join = phase == "join"
+            bench.add("rendezvous", f"{n} simulated agents {phase}, median", "ms",
+                      {"muster": wall, "bare epoll": floor_ms if join else None},
+                      [("max", limit)] * bool(limit) + [("ratio", FLOOR_RATIO, "bare epoll")] * join,
+                      note=f"{tail:.1f} ms after the last word of the loader")
+            bench.add("rendezvous", f"{n} simulated agents {phase}, server CPU an agent", "us",
+                      {"muster": cpu, "bare epoll": floor_us if join else None},
+                      [("max", CPU_LIMIT_US), ("ratio", FLOOR_RATIO, "bare epoll")] if join else [])
             per_agent[n, phase] = cpu
     if (1000, "join") in per_agent and (16000, "join") in per_agent:
         bench.add("rendezvous", "server CPU an agent, 16,000 against 1,000", "times",

@@ -24,17 +24,19 @@ void agent_open(struct conn *c)
     agent_readable(c); /* The greeting is there, most often the hello too. */
 }
 
+static void leave_patience(struct agent *a)
+{
+    DL_DELETE(a->conn->srv->patient, a);
+    a->patient = false;
+}
+
 void agent_free(struct agent *a)
 {
     struct srv *s = a->conn->srv;
-    for (struct agent **p = &s->dirty; a->dirty && *p != NULL; p = &(*p)->dirty_next) {
-        if (*p == a) {
-            *p = a->dirty_next;
-            break;
-        }
-    }
+    if (a->dirty)
+        DL_DELETE2(s->dirty, a, dirty_prev, dirty_next);
     if (a->patient)
-        DL_DELETE(s->patient, a);
+        leave_patience(a);
     if (a->job != NULL) {
         a->job->slots[a->node].agent = NULL;
         s->agent_count--;
@@ -52,17 +54,66 @@ static void make_dirty(struct agent *a)
     if (a->dirty)
         return;
     a->dirty = true;
-    a->dirty_next = s->dirty;
-    s->dirty = a;
+    DL_APPEND2(s->dirty, a, dirty_prev, dirty_next);
+}
+
+/* The WELCOME that is due goes in front of the first message that is sent. */
+static int encode(struct agent *a, const struct ctl_msg *m, struct mu_buf *out)
+{
+    bool due = a->patient;
+    if (due)
+        leave_patience(a);
+    if (due && a->job != NULL) {
+        struct ctl_msg welcome;
+        job_message(&a->job->job, a->node, CTL_WELCOME, &welcome);
+        if (ctl_encode(&welcome, out) < 0)
+            return -ENOMEM;
+    }
+    return m != NULL ? ctl_encode(m, out) : 0;
+}
+
+/* A message to an agent for which none waits goes out at once, from a buffer that all share, and
+ * needs no memory. What does not fit its socket, or finds it broken, waits for the turn's end. */
+static int send_now(struct agent *a, const struct ctl_msg *m)
+{
+    struct mu_buf *b = &a->conn->srv->encoded;
+    mu_buf_reset(b);
+    if (encode(a, m, b) < 0)
+        return -ENOMEM;
+    ssize_t n = send(a->conn->watch.fd, b->p, b->n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    size_t sent = n > 0 ? (size_t)n : 0;
+    if (sent == b->n)
+        return 0;
+    make_dirty(a);
+    return mu_buf_add(&a->out, b->p + sent, b->n - sent);
+}
+
+static void say(struct agent *a, const struct ctl_msg *m)
+{
+    /* The last words wait for the end that follows, so that one packet takes both. */
+    bool last = m != NULL && (m->type == CTL_END || m->type == CTL_REFUSED);
+    if (a->close_after || a->broken || a->drop)
+        return;
+    struct srv *s = a->conn->srv;
+    if (s->said_turn != s->turn)
+        s->said = 0;
+    s->said_turn = s->turn;
+    int r = 0;
+    if (!a->dirty && a->out.n == 0 && !last && s->said++ < SRV_SAY_NOW_MAX) {
+        r = send_now(a, m);
+    } else {
+        r = encode(a, m, &a->out);
+        make_dirty(a);
+    }
+    if (r < 0 || a->out.n - a->out_at > SRV_AGENT_OUT_BYTES_MAX) {
+        a->broken = true;
+        make_dirty(a);
+    }
 }
 
 void agent_send(struct agent *a, const struct ctl_msg *m)
 {
-    if (a->close_after || a->broken || a->drop)
-        return;
-    if (ctl_encode(m, &a->out) < 0 || a->out.n - a->out_at > SRV_AGENT_OUT_BYTES_MAX)
-        a->broken = true;
-    make_dirty(a);
+    say(a, m);
 }
 
 static void on_patience_over(uv_timer_t *timer)
@@ -71,25 +122,16 @@ static void on_patience_over(uv_timer_t *timer)
     s->now_ns = mu_now_ns();
     while (s->patient != NULL) {
         struct agent *a = s->patient;
-        DL_DELETE(s->patient, a);
-        a->patient = false;
-        if (a->out.n > a->out_at)
-            make_dirty(a);
+        say(a, NULL);
+        if (a->patient) /* Its connection ends. */
+            leave_patience(a);
     }
     srv_settle(s);
 }
 
-void agent_send_patiently(struct agent *a, const struct ctl_msg *m)
+void agent_welcome(struct agent *a)
 {
     struct srv *s = a->conn->srv;
-    if (a->dirty || a->close_after || a->broken || a->drop) {
-        agent_send(a, m);
-        return;
-    }
-    if (ctl_encode(m, &a->out) < 0)
-        a->broken = true;
-    if (a->broken)
-        make_dirty(a);
     if (a->patient)
         return;
     if (s->patient == NULL)
@@ -184,13 +226,32 @@ void agent_writable(struct conn *c)
     flush(c->u.agent);
 }
 
+/* Once a turn of the loop, which does not sleep meanwhile. A timer would not do: set anew for "at
+ * once", libuv runs it again before it looks at anything else. */
+static void on_flush_again(uv_idle_t *idle)
+{
+    struct srv *s = idle->data;
+    (void)uv_idle_stop(idle);
+    s->now_ns = mu_now_ns();
+    srv_settle(s);
+}
+
+/* In the order in which they became dirty. A lost one makes news for others, which land here again.
+ * Thousands take so long that others' questions come in between: the rest goes out in the next
+ * turn.
+ */
 void agent_flush_dirty(struct srv *s)
 {
-    while (s->dirty != NULL) { /* A lost one makes news for others, which land here again. */
+    int64_t until_ns = s->dirty != NULL ? mu_now_ns() + SRV_FLUSH_NS : 0;
+    for (uint32_t n = 1; s->dirty != NULL; n++) {
         struct agent *a = s->dirty;
-        s->dirty = a->dirty_next;
+        DL_DELETE2(s->dirty, a, dirty_prev, dirty_next);
         a->dirty = false;
         flush(a);
+        if (n % 8 != 0 || s->dirty == NULL || mu_now_ns() < until_ns)
+            continue;
+        (void)uv_idle_start(&s->flush_again, on_flush_again); /* Fails without a callback only. */
+        return;
     }
 }
 

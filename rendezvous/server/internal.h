@@ -12,10 +12,10 @@
  * http.c     the module that speaks HTTP, opened at the first request
  * status.c   what GET /status answers
  *
- * How a turn goes: a callback turns what happened into calls below; what these want to send or
- * close is queued, and srv_settle() at the callback's end carries it out. So no job steps inside
- * the step of another, a connection that fails while it is written to is an event like any other,
- * and what one turn says to a peer goes out in one piece. */
+ * How a turn goes: a callback turns what happened into calls below; what these want to close, and
+ * what a peer could not take at once, is queued, and srv_settle() at the callback's end carries it
+ * out. So no job steps inside the step of another, and a connection that fails while it is written
+ * to is an event like any other. */
 #ifndef MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
 #define MUSTER_RENDEZVOUS_SERVER_INTERNAL_H
 
@@ -46,6 +46,16 @@
 /* A status is good for this many times what it took to write it: however many ask, and however
  * large the jobs are, writing takes at most a fifth of the time; a small one is always fresh. */
 #define SRV_STATUS_REST 4
+/* So many newcomers, each within the gap of the one before, are a storm. Then each costs more to
+ * wake up for than to serve, and the loop rests a moment so that several are served together: a
+ * network card's interrupts are moderated for the same reason. */
+#define SRV_CROWD_GAP_NS (250 * MU_NS_PER_US)
+#define SRV_STORM 16
+#define SRV_STORM_REST_NS (500 * MU_NS_PER_US)
+/* So many messages of a turn go out at once; a round of thousands is queued, and the queue is
+ * written for so long before who else has come is heard. */
+#define SRV_SAY_NOW_MAX 64
+#define SRV_FLUSH_NS (200 * MU_NS_PER_US)
 /* How long the listener rests when descriptors have run out. */
 #define SRV_LISTEN_PAUSE_MS 100
 /* Nodes of ended jobs that are kept for status, 2.3 KiB each; the last job to end is kept whatever
@@ -153,6 +163,7 @@ struct agent {
     struct mu_buf in;  /* A frame that is not whole yet. */
     struct mu_buf out; /* Frames that are not sent yet; no memory when empty. */
     size_t out_at;
+    struct agent *dirty_prev; /* In srv->dirty. */
     struct agent *dirty_next;
     struct agent *prev; /* In srv->patient. */
     struct agent *next;
@@ -193,8 +204,9 @@ struct srv {
     int spare_fd; /* Given up for a moment when descriptors run out, so that the newcomer can be
                      closed. */
     struct watch listener;
-    uint64_t accept_turn;  /* When it was ready last. */
-    uint32_t accept_turns; /* How many in a row before it. */
+    int64_t accepted_ns;   /* When the last newcomer came. */
+    uint32_t accept_crowd; /* How many came close behind each other, up to it. */
+    bool accept_more;      /* More may be waiting. */
     uv_timer_t listen_pause;
 
     struct conn *lists[LIST_COUNT];
@@ -206,10 +218,14 @@ struct srv {
     char *scratch;
 
     struct store *store;
-    struct agent *dirty;
+    struct agent *dirty;   /* With bytes to send, or to be closed. */
+    uv_idle_t flush_again; /* Active while a turn left some of them. */
+    uint64_t said_turn;    /* The turn in which `said` was counted. */
+    uint32_t said;         /* Messages in it that went out at once. */
     struct agent *patient;
     uv_timer_t patience;   /* Armed while `patient` holds any. */
     struct mu_buf decoded; /* Lists of the message that is being handled. */
+    struct mu_buf encoded; /* The message that is being sent. */
     uint32_t agent_count;
 
     struct srv_job *jobs;  /* All, in order of creation. */
@@ -300,11 +316,11 @@ void client_flush_ready(struct srv *s);
 void agent_open(struct conn *c);
 void agent_readable(struct conn *c);
 void agent_writable(struct conn *c);
-/* Append a message; it goes out with srv_settle(). */
+/* What it cannot take at once goes out with srv_settle(); a failure is news by then, not here. */
 void agent_send(struct agent *a, const struct ctl_msg *m);
-/* The same, but not at once: it goes out with the next message, or after half a beat. A join is
- * then one packet instead of two, and sending it is most of what an agent costs. */
-void agent_send_patiently(struct agent *a, const struct ctl_msg *m);
+/* A WELCOME is due: it goes out with the next message, or after half a beat. A join is then one
+ * packet instead of two, and sending it is most of what an agent costs. */
+void agent_welcome(struct agent *a);
 /* Answer with one sentence, then close. */
 void agent_refuse(struct agent *a, const char *text, bool retry);
 void agent_close_after(struct agent *a);

@@ -210,13 +210,14 @@ static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *o
             continue;
         switch (act->type) {
         case JOB_ACT_SEND:
+            if (act->msg == CTL_WELCOME) {
+                agent_welcome(a);
+                break;
+            }
             if (act->msg != CTL_WAITING || !waiting_made)
                 job_message(&sj->job, act->node, act->msg, &m);
             waiting_made = act->msg == CTL_WAITING;
-            if (act->msg == CTL_WELCOME)
-                agent_send_patiently(a, &m);
-            else
-                agent_send(a, &m);
+            agent_send(a, &m);
             break;
         case JOB_ACT_CLOSE:
             agent_close_after(a);

@@ -14,8 +14,6 @@
 #define KEEPALIVE_COUNT 3
 #define KEEPALIVE_IDLE_S 60
 #define KEEPALIVE_INTERVAL_S 20
-/* So many turns in a row with a newcomer are a storm. */
-#define STORM_TURNS 4
 
 static void on_pause_over(uv_timer_t *timer)
 {
@@ -64,16 +62,16 @@ static void take(struct srv *s, int fd, const struct sockaddr *sa)
     (void)close(fd);
 }
 
-/* Asking for one more than there is costs a call: one at a time while few come; in a storm, seen by
- * turns that follow each other, twice as many from turn to turn. */
+/* One at a time while few come: asking for one more than there is costs a call. In a storm, all
+ * that are there. */
 static uint32_t accept_batch(struct srv *s)
 {
-    s->accept_turns = s->accept_turn + 1 == s->turn ? s->accept_turns + 1 : 0;
-    s->accept_turn = s->turn;
-    if (s->accept_turns < STORM_TURNS)
-        return 1;
-    uint32_t doublings = s->accept_turns - STORM_TURNS + 1;
-    return doublings < 6 ? 1U << doublings : MU_ACCEPT_BATCH;
+    bool close_behind = s->now_ns - s->accepted_ns < SRV_CROWD_GAP_NS;
+    s->accepted_ns = s->now_ns;
+    s->accept_crowd = !close_behind                 ? 0
+                      : s->accept_crowd < SRV_STORM ? s->accept_crowd + 1
+                                                    : SRV_STORM;
+    return s->accept_crowd < SRV_STORM ? 1 : MU_ACCEPT_BATCH;
 }
 
 static void on_acceptable(struct watch *w, uint32_t events)
@@ -81,6 +79,7 @@ static void on_acceptable(struct watch *w, uint32_t events)
     struct srv *s = (struct srv *)((char *)w - offsetof(struct srv, listener));
     (void)events; /* A listener has no error of its own; accept4() tells. */
     uint32_t batch = accept_batch(s);
+    s->accept_more = true;
     for (uint32_t i = 0; i < batch; i++) {
         struct sockaddr_storage ss;
         socklen_t len = sizeof ss;
@@ -90,13 +89,12 @@ static void on_acceptable(struct watch *w, uint32_t events)
             take(s, fd, (const struct sockaddr *)&ss);
             continue;
         }
+        s->accept_more = false;
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
             out_of_descriptors(s, errno);
         /* Everything else is one connection's own trouble, which the kernel has already dropped. */
-        if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO) {
-            s->accept_turns = 0;
+        if (errno != ECONNABORTED && errno != EINTR && errno != EPROTO)
             break;
-        }
     }
 }
 

@@ -51,6 +51,7 @@ static void srv_free(struct srv *s)
     watch_free_dead(s);
     store_free(s->store);
     mu_buf_fini(&s->decoded);
+    mu_buf_fini(&s->encoded);
     mu_buf_fini(&s->status);
     mu_mem_free(mu_mem_default(), s->scratch);
     mu_mem_free(mu_mem_default(), s->version);
@@ -98,6 +99,7 @@ static struct srv *srv_new(uv_loop_t *loop, const struct srv_config *config)
     s->sweep_at_ns = MU_NEVER;
     s->job_timer_at_ns = MU_NEVER;
     mu_buf_init(&s->decoded, mu_mem_default());
+    mu_buf_init(&s->encoded, mu_mem_default());
     mu_buf_init(&s->status, mu_mem_default());
     s->version = copy(config->version, &oom);
     s->state_dir = copy(config->state_dir, &oom);
@@ -146,6 +148,9 @@ int srv_start(uv_loop_t *loop,
     start_timer(s, &s->job_timer);
     start_timer(s, &s->patience);
     start_timer(s, &s->listen_pause);
+    (void)uv_idle_init(s->loop, &s->flush_again); /* Never fails. */
+    s->flush_again.data = s;
+    s->handles++;
     start_timer(s, &s->probe_timer);
     if ((config->services & SRV_AGENTS) != 0 && mark_find(s)) {
         s->not_before_ns = s->now_ns + config->recovery_ns;
@@ -181,7 +186,7 @@ void srv_handle_closed(struct srv *s)
         done(arg);
 }
 
-static void on_timer_closed(uv_handle_t *h)
+static void on_handle_closed(uv_handle_t *h)
 {
     srv_handle_closed(h->data);
 }
@@ -200,11 +205,12 @@ void srv_close(struct srv *s, void (*done)(void *arg), void *arg)
     for (size_t l = 0; l < LIST_COUNT; l++)
         while (s->lists[l] != NULL)
             conn_close(s->lists[l]);
-    uv_close((uv_handle_t *)&s->sweep, on_timer_closed);
-    uv_close((uv_handle_t *)&s->job_timer, on_timer_closed);
-    uv_close((uv_handle_t *)&s->patience, on_timer_closed);
-    uv_close((uv_handle_t *)&s->listen_pause, on_timer_closed);
-    uv_close((uv_handle_t *)&s->probe_timer, on_timer_closed);
+    uv_close((uv_handle_t *)&s->sweep, on_handle_closed);
+    uv_close((uv_handle_t *)&s->job_timer, on_handle_closed);
+    uv_close((uv_handle_t *)&s->patience, on_handle_closed);
+    uv_close((uv_handle_t *)&s->listen_pause, on_handle_closed);
+    uv_close((uv_handle_t *)&s->flush_again, on_handle_closed);
+    uv_close((uv_handle_t *)&s->probe_timer, on_handle_closed);
     srv_unlisten(s);
     watch_stop(s);
 }

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -14,9 +15,18 @@
 /* Handled in one turn of the loop; the rest is as ready in the next. */
 #define READY_MAX 256
 
+static void rest_in_a_storm(const struct srv *s)
+{
+    static const struct timespec moment = {.tv_nsec = SRV_STORM_REST_NS};
+    if (s->accept_crowd == SRV_STORM && !s->accept_more &&
+        s->now_ns - s->accepted_ns < SRV_CROWD_GAP_NS)
+        (void)nanosleep(&moment, NULL); /* A signal may end it early: as good. */
+}
+
 /* Returns how many were ready. */
 static int turn(struct srv *s, int timeout_ms)
 {
+    rest_in_a_storm(s);
     struct epoll_event ready[READY_MAX];
     int n = epoll_wait(s->epoll_fd, ready, READY_MAX, timeout_ms);
     s->now_ns = mu_now_ns();
