@@ -571,6 +571,9 @@ static int make_life(struct agent *a, struct mu_err *err)
     int r = make_hello(a, &c.hello, err);
     if (r < 0)
         return r;
+    if (a->o->rdzv != AGENT_RDZV_STANDALONE)
+        (void)snprintf(c.meeting, sizeof c.meeting, "job '%s' at %s:%u", a->run_id,
+                       a->o->endpoint.host, a->o->endpoint.port);
     if (life_init(&a->life, mu_mem_default(), mu_now_ns(), &c) < 0)
         return mu_err_set(err, -ENOMEM, "no memory");
     return 0;

@@ -50,9 +50,9 @@ static int bad_usage(const struct command *c, int status, const struct mu_err *e
 {
     struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
-    if (status == 2)
-        agent_options_usage(&b, c->name);
     (void)mu_buf_addf(&b, "%s: error: %s\n", c->name, err->msg);
+    if (status == 2)
+        (void)mu_buf_addf(&b, "%s --help lists all flags.\n", c->name);
     (void)fputs(mu_buf_cstr(&b), stderr);
     mu_buf_fini(&b);
     return status;

@@ -121,8 +121,7 @@ int agent_options_parse(struct agent_options *ret,
                         int *ret_exit,
                         struct mu_err *err);
 
-/* Texts from the same table. `name`: how the program was called ("node-agent", "torchrun"). */
-void agent_options_usage(struct mu_buf *out, const char *name);
+/* A text from the same table. `name`: how the program was called ("node-agent", "torchrun"). */
 void agent_options_help(struct mu_buf *out, const char *name);
 void agent_options_man(struct mu_buf *out); /* The OPTIONS section, as man(7) macros. */
 

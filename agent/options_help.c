@@ -26,7 +26,7 @@ static void one_usage(struct mu_buf *out, const struct option_row *row, size_t *
     mu_buf_fini(&word);
 }
 
-void agent_options_usage(struct mu_buf *out, const char *name)
+static void usage(struct mu_buf *out, const char *name)
 {
     size_t column = strlen(name) + 7;
     (void)mu_buf_addf(out, "usage: %s", name);
@@ -77,7 +77,7 @@ static void one_help(struct mu_buf *out, const struct option_row *row)
 
 void agent_options_help(struct mu_buf *out, const char *name)
 {
-    agent_options_usage(out, name);
+    usage(out, name);
     (void)mu_buf_adds(out,
                       "\nStarts the workers of one node, with those of the other nodes, and sees "
                       "that they run.\n\nFlags of torchrun, with its meaning. Each may be "

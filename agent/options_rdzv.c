@@ -174,7 +174,7 @@ static void be_standalone(struct reading *rd)
     rd->o->endpoint = (struct mu_endpoint){.host = "localhost", .port = 0, .has_port = true};
     rd->o->run_id = NULL;
     rd->o->is_host = 1;
-    rd->o->node_rank = -1; /* There is one node, or a wait that the job's sentence explains. */
+    rd->o->node_rank = -1; /* There is one node. */
 }
 
 static int read_endpoint(struct reading *rd, const char *text, int default_port, const char *what)
@@ -292,6 +292,12 @@ static int choose(struct reading *rd)
     int r = settle_rdzv(rd);
     if (r < 0)
         return r;
+    if (rd->standalone && rd->o->nodes_min > 1)
+        return option_fail(
+            rd, 2,
+            "--standalone is one node, --nnodes wants at least %u: for several nodes "
+            "give each --rdzv=HOST[:PORT] instead",
+            rd->o->nodes_min);
     if (rd->standalone) {
         be_standalone(rd);
         return 0;

@@ -594,12 +594,27 @@ static bool decode_plain(struct mu_str in, struct ctl_msg *m, struct mu_buf *scr
     return plain_byte(&in, '}') && in.n == 0 && missing_field(&came) == NULL;
 }
 
+/* cJSON cuts a text at its NUL, and a name that was cut means somebody else. */
+static bool has_nul(struct mu_str json)
+{
+    size_t backslashes = 0; /* In a row, before i. */
+    for (size_t i = 0; i < json.n; i++) {
+        if (json.p[i] == '\0' ||
+            (backslashes % 2 == 1 && json.n - i >= 5 && memcmp(json.p + i, "u0000", 5) == 0))
+            return true;
+        backslashes = json.p[i] == '\\' ? backslashes + 1 : 0;
+    }
+    return false;
+}
+
 int ctl_decode(struct mu_str json, struct ctl_msg *m, struct mu_buf *scratch, struct mu_err *err)
 {
     mu_buf_reset(scratch);
     if (decode_plain(json, m, scratch))
         return 0;
     mu_buf_reset(scratch);
+    if (has_nul(json))
+        return mu_err_set(err, -EPROTO, "a text with a NUL in it");
     cJSON *root = cJSON_ParseWithLength(json.p, json.n);
     if (root == NULL || !cJSON_IsObject(root)) {
         cJSON_Delete(root);

@@ -358,7 +358,11 @@ static int refused(struct life *l, int64_t now_ns, const struct life_event *ev)
 
 static int waiting(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
-    say(l, ev->msg->u.waiting.text);
+    char text[sizeof l->config.meeting + MU_MESSAGE_BYTES + 2];
+    const char *where = l->config.meeting;
+    (void)snprintf(text, sizeof text, "%s%s%s", where, where[0] != '\0' ? ": " : "",
+                   ev->msg->u.waiting.text);
+    say(l, text);
     return 0;
 }
 

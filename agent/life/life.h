@@ -129,6 +129,7 @@ struct life_config {
     int64_t server_timeout_ns; /* How long to go on without one once something is needed of it. */
     uint64_t seed;             /* For the jitter of reconnecting. */
     bool serves; /* The server is in this process: when it leaves, the job ends for all. */
+    char meeting[MU_RUN_ID_BYTES + MU_HOST_BYTES + 32]; /* "job 'x' at n1:29500"; may be empty. */
 };
 
 struct life {

@@ -67,34 +67,39 @@ static void fill_ranks(struct job *j, struct job_node **chosen, uint32_t count)
     }
 }
 
-/* Ranks of workers, node by node; within a role the same. Roles are few: usually one. */
+/* Ranks of workers, node by node. */
 static void spread_workers(struct job *j)
 {
     uint32_t world = 0;
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         struct job_node *n = &j->nodes[j->members[r]];
         n->rank_base = (int32_t)world;
-        n->role_world = 0; /* Not counted yet. */
         world += (uint32_t)n->hello.nproc;
     }
     j->world = world;
-    for (uint32_t r = 0; r < j->round_nodes; r++) {
-        const char *role = j->nodes[j->members[r]].hello.role;
+}
+
+static int by_role(const void *a, const void *b)
+{
+    const struct job_node *x = *(struct job_node *const *)a;
+    const struct job_node *y = *(struct job_node *const *)b;
+    int r = strcmp(x->hello.role, y->hello.role);
+    return r != 0 ? r : (x->node_rank > y->node_rank) - (x->node_rank < y->node_rank);
+}
+
+/* The same within each role. `chosen`: the nodes of the round. */
+static void spread_roles(struct job_node **chosen, uint32_t count)
+{
+    qsort(chosen, count, sizeof chosen[0], by_role);
+    for (uint32_t first = 0, end = 0; first < count; first = end) {
         int32_t in_role = 0;
-        if (j->nodes[j->members[r]].role_world != 0)
-            continue;
-        for (uint32_t i = r; i < j->round_nodes; i++) {
-            struct job_node *n = &j->nodes[j->members[i]];
-            if (strcmp(n->hello.role, role) != 0)
-                continue;
-            n->role_rank_base = in_role;
-            in_role += (int32_t)n->hello.nproc;
+        for (; end < count && strcmp(chosen[end]->hello.role, chosen[first]->hello.role) == 0;
+             end++) {
+            chosen[end]->role_rank_base = in_role;
+            in_role += (int32_t)chosen[end]->hello.nproc;
         }
-        for (uint32_t i = r; i < j->round_nodes; i++) {
-            struct job_node *n = &j->nodes[j->members[i]];
-            if (strcmp(n->hello.role, role) == 0)
-                n->role_world = in_role;
-        }
+        for (uint32_t i = first; i < end; i++)
+            chosen[i]->role_world = in_role;
     }
 }
 
@@ -153,4 +158,5 @@ void ranks_assign(struct job *j)
     j->fence_ns = spares > 0 || j->nodes_min < count ? j->config.lease_ns : j->config.fence_ns;
     ranks_find_lead(j);
     spread_workers(j);
+    spread_roles(chosen, count);
 }

@@ -324,7 +324,7 @@ def test_a_long_wait_is_not_silent(server, job):
     # The server is there all the time: that time-out is for one that is not.
     a = job.nodes(server, 1, "--server-timeout=0.3", w, nnodes=2)[0]
     began = time.monotonic()
-    a.err.wait(r"^node-agent: 1 of 2 nodes are here \(\S+\), waiting for 5 s, giving up in 59\d s$", 9)
+    a.err.wait(r"^node-agent: job '\S+' at 127.0.0.1:\d+: 1 of 2 nodes are here \(\S+\), waiting for 5 s, giving up in 59\d s$", 9)
     assert time.monotonic() - began > 4
     a.signal(signal.SIGTERM)
     a.ends(1)

@@ -351,7 +351,8 @@ static const struct row rows[] = {
 
     /* --- which rendezvous --- */
     {"--standalone|--rdzv-id=x|--rdzv-backend=c10d|--rdzv-endpoint=n1:1|p", "", 0, "rdzv=standalone at=localhost:0 id=(fresh)", NULL},
-    {"--standalone|--nnodes=2|p", "", 0, "rdzv=standalone nodes=2:2", NULL},
+    {"--standalone|--nnodes=1:2|p", "", 0, "rdzv=standalone nodes=1:2", NULL},
+    {"--standalone|--nnodes=2|p", "", 2, "--standalone is one node, --nnodes wants at least 2", NULL},
     {"--rdzv-id=x|p", "", 0, "rdzv=standalone id=(fresh)", NULL},
     {"--rdzv-backend=static|--rdzv-id=x|p", "", 0, "rdzv=standalone id=(fresh)", NULL},
     {"--node-rank=0|--master-addr=h|p", "", 0, "rdzv=standalone node_rank=-1", NULL},

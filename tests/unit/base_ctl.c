@@ -468,6 +468,27 @@ static void test_what_is_no_message_gets_a_sentence(void **state)
 
 /* The same field twice: the last one counts, and a list said twice must not leave a dead pointer.
  */
+static void test_a_text_with_a_nul_is_refused_not_cut(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *json;
+        int result;
+    } cases[] = {{"{\"type\":\"refused\",\"text\":\"a\\u0000b\"}", -EPROTO},
+                 {"{\"type\":\"refused\",\"text\":\"a\\\\u0000b\"}", 0},
+                 {"{\"type\":\"refused\",\"text\":\"a\\\\\\u0000b\"}", -EPROTO},
+                 {"{\"type\":\"refused\",\"text\":\"a\\u000\"}", -EPROTO}};
+    struct mu_buf scratch;
+    mu_buf_init(&scratch, mu_mem_default());
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        struct ctl_msg m;
+        struct mu_err err = {0};
+        int r = ctl_decode(mu_str_of(cases[i].json, strlen(cases[i].json)), &m, &scratch, &err);
+        assert_int_equal(r, cases[i].result);
+    }
+    mu_buf_fini(&scratch);
+}
+
 static void test_a_repeated_field_is_safe(void **state)
 {
     (void)state;
@@ -654,6 +675,7 @@ int main(void)
         cmocka_unit_test(test_lists_and_causes_are_checked_inside),
         cmocka_unit_test(test_what_is_unknown_is_skipped),
         cmocka_unit_test(test_what_is_no_message_gets_a_sentence),
+        cmocka_unit_test(test_a_text_with_a_nul_is_refused_not_cut),
         cmocka_unit_test(test_a_repeated_field_is_safe),
         cmocka_unit_test(test_frames_split_at_every_byte),
         cmocka_unit_test(test_frames_of_no_size_or_too_much_are_refused),
