@@ -153,12 +153,17 @@ void agent_drop(struct agent *a)
     make_dirty(a);
 }
 
+static void refused(struct ctl_msg *ret, const char *text, bool retry)
+{
+    ctl_init(ret, CTL_REFUSED);
+    (void)mu_strcopy(ret->u.refused.text, sizeof ret->u.refused.text, text); /* It fits. */
+    ret->u.refused.retry = retry;
+}
+
 void agent_refuse(struct agent *a, const char *text, bool retry)
 {
     struct ctl_msg m;
-    ctl_init(&m, CTL_REFUSED);
-    (void)mu_strcopy(m.u.refused.text, sizeof m.u.refused.text, text); /* Errors are shorter. */
-    m.u.refused.retry = retry;
+    refused(&m, text, retry);
     agent_send(a, &m);
     agent_close_after(a);
 }
@@ -309,6 +314,11 @@ static void misbehaved(struct agent *a, const char *text)
     if (a->job == NULL) {
         agent_refuse(a, text, false);
         return;
+    }
+    if (a->out.n == a->out_at) { /* It may come back, and then knows what to mend. */
+        struct ctl_msg m;
+        refused(&m, text, true);
+        (void)send_now(a, &m);
     }
     a->broken = true;
     a->told = true;

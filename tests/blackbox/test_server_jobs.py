@@ -209,7 +209,9 @@ def test_broken_frames_end_their_own_connection_only(server, bytes_, after_hello
         bad.sock.sendall(bytes_)
     else:
         bad.sock.sendall(b"MUSTER/1\n" + bytes_)
-    bad.expect_closed(skip=("waiting", "refused"))
+    refused = bad.expect("refused")
+    assert refused["text"] and refused.get("retry", 0) == after_hello, refused
+    bad.expect_closed()
     server.log.wait(r"agent\.closed")
     good.send("beat", round=0)
     good.expect("beat")
