@@ -131,7 +131,13 @@ static const char *note_failure(struct agent *a, const struct work_exit *e, stru
     pe->text = NULL;
     if (e->oom_killed)
         return "killed by the kernel: out of memory";
-    return pe->message[0] != '\0' ? pe->message : NULL;
+    if (pe->message[0] != '\0')
+        return pe->message;
+    const struct talk_said *said = work_said(a->work, e->local_rank);
+    if (said == NULL || said->failure[0] == '\0')
+        return NULL;
+    f->error_text = mu_strdup(mu_mem_default(), said->failure); /* It had no file to write. */
+    return said->failure;
 }
 
 /* Does the report speak of it? What ends because we stop it does not, nor what fails here after a
@@ -153,6 +159,21 @@ static void on_exit_of_worker(void *arg, const struct work_exit *e)
         ev.text = note_failure(a, e, &pe);
     step(a, &ev);
     plan_error_fini(&pe);
+}
+
+static void
+on_said(void *arg, uint32_t local_rank, enum talk_news news, const struct talk_said *said)
+{
+    const struct agent *a = arg;
+    uint32_t rank = (uint32_t)a->life.start.rank_base + local_rank;
+    char name[80];
+    if (news == TALK_PROGRESS)
+        mu_log(MU_DEBUG, "worker.progress", "job=%s round=%" PRId64 " rank=%u step=%" PRId64,
+               a->run_id, a->life.start.round, rank, said->step);
+    else if (news == TALK_SECTION)
+        mu_log(MU_DEBUG, "worker.section", "job=%s round=%" PRId64 " rank=%u name=%s", a->run_id,
+               a->life.start.round, rank,
+               mu_quote(name, sizeof name, mu_str_of(said->section, strlen(said->section))));
 }
 
 static int open_store(struct agent *a, struct mu_err *err)
@@ -364,6 +385,7 @@ static void carry_out(struct agent *a, const struct life_action *action)
         spawn(a);
         break;
     case LIFE_ACT_SIGNAL:
+        work_ask_stop(a->work); /* First: who is asked before the signal comes can end in order. */
         work_signal(a->work, a->life.signo);
         break;
     case LIFE_ACT_KILL:
@@ -598,6 +620,7 @@ static int make_plan(struct agent *a, struct mu_err *err)
                             .redirects = o->any_redirect ? o->redirects : NULL,
                             .virtual_local_rank = o->virtual_local_rank,
                             .signals_to_handle = o->signals_text,
+                            .has_sockets = true,
                             .environment = environ};
     int r = plan_new(&c, &a->plan, err);
     if (r < 0)
@@ -658,7 +681,8 @@ static int watch_signals(struct agent *a, struct mu_err *err)
 static int set_up(struct agent *a, struct mu_err *err)
 {
     const char *apart = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
-    struct work_events we = {.arg = a, .on_exit = on_exit_of_worker, .on_all_gone = on_all_gone};
+    struct work_events we = {
+        .arg = a, .on_exit = on_exit_of_worker, .on_all_gone = on_all_gone, .on_said = on_said};
     int r = a->o->run_id != NULL ? mu_strcopy(a->run_id, sizeof a->run_id, a->o->run_id)
                                  : facts_uuid(a->run_id);
     if (r < 0)

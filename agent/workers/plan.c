@@ -1,6 +1,6 @@
-/* One round's argv and environments, as torchrun 2.13.0 gives them; see plan.h. The
- * inherited variables are pointers that all workers share; what all have in common is printed once;
- * a worker's own are four or five strings. */
+/* One round's argv and environments, as torchrun 2.13.0 gives them, and two variables of ours for
+ * workers built on the SDK; see plan.h. The inherited variables are pointers that all workers
+ * share; what all have in common is printed once; a worker's own are four or five strings. */
 #include "agent/workers/plan.h"
 
 #include <ctype.h>
@@ -34,10 +34,12 @@
     X("TORCHELASTIC_RUN_ID")                                                                       \
     X("TORCHELASTIC_USE_AGENT_STORE")                                                              \
     X("TORCHELASTIC_ERROR_FILE")                                                                   \
-    X("TORCHELASTIC_SIGNALS_TO_HANDLE")
+    X("TORCHELASTIC_SIGNALS_TO_HANDLE")                                                            \
+    X("MUSTER_AGENT_FD")                                                                           \
+    X("MUSTER_ROUND")
 
 enum {
-    COMMON_MAX = 16, /* Strings of common_env(); asserted there. */
+    COMMON_MAX = 18, /* Strings of common_env(); asserted there. */
     OWN_MAX = 5      /* And of own_env(). */
 };
 
@@ -324,6 +326,10 @@ static struct env common_env(struct plan *p, const struct plan_round *r)
         put(&e, arena_printf(a, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1"));
     if (p->sets_omp)
         put(&e, arena_printf(a, "OMP_NUM_THREADS=1"));
+    if (c->has_sockets) {
+        put(&e, arena_printf(a, "MUSTER_AGENT_FD=%d", TALK_WORKER_FD));
+        put(&e, arena_printf(a, "MUSTER_ROUND=%u", r->round));
+    }
     MU_ASSERT(e.count <= p->inherited_count + COMMON_MAX);
     return e;
 }

@@ -41,6 +41,7 @@ struct plan_config {
     const uint8_t *redirects; /* enum plan_streams by local rank; NULL: none. */
     bool virtual_local_rank;
     const char *signals_to_handle; /* "SIGTERM,SIGINT,SIGHUP,SIGQUIT" */
+    bool has_sockets;              /* Workers get one each: MUSTER_AGENT_FD, and MUSTER_ROUND. */
     char *const *environment;      /* What workers inherit: environ. */
 };
 

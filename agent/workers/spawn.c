@@ -58,7 +58,11 @@ CHILD_CODE static int child_stdio(const struct spawn_plan *p)
         return -1;
     if (p->stderr_fd >= 0 && syscall(SYS_dup3, p->stderr_fd, 2, 0) < 0)
         return -1;
-    return 0;
+    if (p->talk_fd == 0)
+        return 0;
+    if (p->talk_fd == p->talk_at) /* There already, but close-on-exec. */
+        return (int)syscall(SYS_fcntl, p->talk_fd, F_SETFD, 0);
+    return (int)syscall(SYS_dup3, p->talk_fd, p->talk_at, 0) < 0 ? -1 : 0;
 }
 
 /* Until here the table of descriptors is the parent's own (CLONE_FILES). Take leave of it with 0 to
@@ -72,6 +76,8 @@ CHILD_CODE static int child_files(const struct spawn_plan *p)
         keep = (unsigned)p->stdout_fd + 1;
     if (p->stderr_fd >= (int)keep)
         keep = (unsigned)p->stderr_fd + 1;
+    if (p->talk_fd >= (int)keep)
+        keep = (unsigned)p->talk_fd + 1;
     if (syscall(SYS_close_range, keep, ~0U, CLOSE_RANGE_UNSHARE) < 0 &&
         syscall(SYS_unshare, CLONE_FILES) < 0)
         return -1;
@@ -102,7 +108,8 @@ CHILD_CODE static int child_main(struct child *c)
         return child_failed(c, SPAWN_LIMIT);
     /* Ours are close-on-exec from birth; this is for what our own starter left open. Before
      * Linux 5.11 it stays so. */
-    (void)syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
+    unsigned own = c->plan->talk_fd == 0 ? 3U : (unsigned)c->plan->talk_at + 1U;
+    (void)syscall(SYS_close_range, own, ~0U, CLOSE_RANGE_CLOEXEC);
     if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &no_signals, NULL, KERNEL_SIGSET_BYTES) < 0)
         return child_failed(c, SPAWN_SIGNALS);
     (void)syscall(SYS_execve, c->plan->path, c->plan->argv, c->plan->envp);
@@ -260,19 +267,19 @@ int spawn_start(struct spawner *s,
 int spawn_init(struct spawner *s)
 {
     *s = (struct spawner){0};
-    s->slot[0] = s->slot[1] = -1;
+    s->slot[0] = s->slot[1] = s->slot[2] = -1;
     s->stack = aligned_alloc(64, CHILD_STACK_BYTES);
     return s->stack == NULL ? -ENOMEM : 0;
 }
 
 void spawn_fini(struct spawner *s)
 {
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < MU_COUNT(s->slot); i++) {
         if (s->slot[i] >= 0)
             (void)close(s->slot[i]);
     }
     free(s->stack);
-    *s = (struct spawner){.slot = {-1, -1}};
+    *s = (struct spawner){.slot = {-1, -1, -1}};
 }
 
 int spawn_reserve_output(struct spawner *s)
@@ -284,6 +291,15 @@ int spawn_reserve_output(struct spawner *s)
             return -errno;
     }
     return 0;
+}
+
+int spawn_place_talk(struct spawner *s, int fd)
+{
+    int *slot = &s->slot[MU_COUNT(s->slot) - 1];
+    if (*slot >= 0)
+        return dup3(fd, *slot, O_CLOEXEC) < 0 ? -errno : *slot;
+    *slot = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1); /* The round's first: still a low one. */
+    return *slot < 0 ? -errno : *slot;
 }
 
 int spawn_open_output(struct spawner *s, int stream, const char *path)

@@ -16,6 +16,7 @@
     X(OK, "")                                                                                      \
     X(STDOUT, "open its stdout file")                                                              \
     X(STDERR, "open its stderr file")                                                              \
+    X(TALK, "make its socket")                                                                     \
     X(CLONE, "create its process")                                                                 \
     X(PIDFD, "open its pidfd")                                                                     \
     X(SESSION, "setsid")                                                                           \
@@ -34,7 +35,8 @@ enum spawn_stage {
 /* What stays the same from child to child. */
 struct spawner {
     void *stack; /* The child's, until its execve: one is enough, for the parent waits. */
-    int slot[2]; /* Low descriptors for the child's stdout and stderr files; -1: not reserved. */
+    int slot[3]; /* Low descriptors for the child's stdout and stderr files and its socket; -1: not
+                    reserved. */
     uint64_t reset_signals; /* Bit n-1: signal n is not at its default here. */
     pid_t self;
     struct rlimit files; /* The limit of open files that the children get, where ours was raised. */
@@ -49,6 +51,8 @@ struct spawn_plan {
     int stdout_fd; /* -1: inherit ours. Not below 3. */
     int stderr_fd;
     int cgroup_fd; /* -1: none. Only with clone3; ignored otherwise. */
+    int talk_fd;   /* A socket it gets as `talk_at`; 0: none. */
+    int talk_at;   /* Above 2. */
 };
 
 /* Returns 0 or -ENOMEM. spawn_refresh() reads again what may have changed: our signal dispositions
@@ -66,13 +70,15 @@ void spawn_raise_files(struct spawner *s, uint32_t more);
  * the place of stream 1 or 2, valid until the next call for that stream, and returns the
  * descriptor, which is the spawner's. Both: a negative errno on failure. */
 int spawn_reserve_output(struct spawner *s);
+/* The same for a socket: a copy of `fd` in the reserved place, valid until the next call. */
+int spawn_place_talk(struct spawner *s, int fd);
 int spawn_open_output(struct spawner *s, int stream, const char *path);
 
 /* Start a process that leads its own session, with default signals and none blocked, dies with the
- * calling thread, and has descriptors 0 to 2 alone. Returns 0: the program runs, *ret_pidfd is
- * close-on-exec and the caller's. Or a negative errno with *ret_stage: then nothing is left behind.
- * -EBUSY, -EOPNOTSUPP, -EACCES, -EPERM or -ENOENT at SPAWN_CLONE with a cgroup_fd may be the
- * cgroup's doing. One thread at a time per spawner. */
+ * calling thread, and has descriptors 0 to 2 and its socket alone. Returns 0: the program runs,
+ * *ret_pidfd is close-on-exec and the caller's. Or a negative errno with *ret_stage: then nothing
+ * is left behind. -EBUSY, -EOPNOTSUPP, -EACCES, -EPERM or -ENOENT at SPAWN_CLONE with a cgroup_fd
+ * may be the cgroup's doing. One thread at a time per spawner. */
 int spawn_start(struct spawner *s,
                 const struct spawn_plan *p,
                 pid_t *ret_pid,

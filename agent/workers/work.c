@@ -29,11 +29,14 @@
 #include "agent/workers/spawn.h"
 #include "base/mem.h"
 #include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
 
 #define TAG_PREFIX                                                                                 \
     "TORCHELASTIC_ERROR_FILE=" /* A path of its own for each worker, inherited by what it forks.   \
                                 */
 #define KEY_SIGCHLD UINT32_MAX
+#define KEY_TALK 0x40000000U /* Added to a worker's local rank: its socket. */
 #define NONE UINT32_MAX
 #define PUT_DOWN_GAP_MS 1 /* Between two rounds of killing; doubles while nothing dies. */
 #define PUT_DOWN_GAP_MAX_MS 512
@@ -59,7 +62,8 @@ struct work {
     struct oom oom;
 
     struct worker *workers;
-    uint32_t *by_pid; /* Local rank by pid: nproc buckets of chains. */
+    struct talk *talks; /* By local rank; NULL: workers get no sockets. */
+    uint32_t *by_pid;   /* Local rank by pid: nproc buckets of chains. */
     uint32_t nproc;
     uint32_t living;
     bool running; /* From work_start() to on_all_gone. */
@@ -103,8 +107,16 @@ static int make_table(struct work *w, uint32_t nproc)
     if (by_pid == NULL)
         return -ENOMEM;
     w->by_pid = by_pid;
+    if (w->events.on_said != NULL) {
+        struct talk *talks = mu_realloc(mu_mem_default(), w->talks, nproc * sizeof(*talks));
+        if (talks == NULL)
+            return -ENOMEM;
+        w->talks = talks;
+    }
     w->nproc = nproc;
     for (uint32_t i = 0; i < nproc; i++) {
+        if (w->talks != NULL)
+            w->talks[i] = (struct talk)TALK_NONE;
         workers[i] = (struct worker){.pidfd = -1, .next = NONE};
         by_pid[i] = NONE;
     }
@@ -244,6 +256,47 @@ static void on_timer(uv_timer_t *t)
     settle(t->data);
 }
 
+/* --- what they say --- */
+
+/* Packets of one look, so that one who says much keeps nobody else waiting; and when a worker has
+ * ended: more than a socket holds, but an orphan of it may go on. */
+#define HEAR_BATCH 16
+#define HEAR_LAST 1024
+
+static void hear(struct work *w, uint32_t i, int most)
+{
+    enum talk_news news = TALK_UNKNOWN;
+    int64_t now_ns = mu_now_ns();
+    int r = 1;
+    for (int k = 0; k < most && r > 0; k++) {
+        r = talk_read(&w->talks[i], now_ns, &news);
+        if (r > 0)
+            w->events.on_said(w->events.arg, i, news, &w->talks[i].said);
+    }
+    if (r < 0)
+        mu_log(MU_WARN, "worker.talk",
+               "local_rank=%u pid=%d reason=\"no message of ours, its socket is closed\"", i,
+               w->workers[i].pid);
+}
+
+static int give_talk(struct work *w, uint32_t i, struct spawn_plan *p)
+{
+    struct talk *t = &w->talks[i];
+    struct epoll_event ev = {.events = EPOLLIN, .data.u32 = KEY_TALK + i};
+    int r = talk_open(t);
+    if (r == 0 && epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, t->fd, &ev) < 0)
+        r = -errno;
+    if (r == 0)
+        r = spawn_place_talk(&w->spawner, t->worker_fd);
+    if (r < 0) {
+        talk_close(t);
+        return r;
+    }
+    p->talk_fd = r;
+    p->talk_at = TALK_WORKER_FD;
+    return 0;
+}
+
 /* --- ends --- */
 
 static int32_t exit_status(const siginfo_t *si)
@@ -266,6 +319,10 @@ static void worker_ended(struct work *w, uint32_t i)
     w->living--;
     w->scan_wanted = true;
     w->gap_ms = PUT_DOWN_GAP_MS;
+    if (w->talks != NULL) {
+        hear(w, i, HEAR_LAST); /* Its last words. */
+        talk_close(&w->talks[i]);
+    }
     struct work_exit e = {
         .local_rank = i,
         .pid = k->pid,
@@ -315,6 +372,8 @@ static void on_ready(uv_poll_t *handle, int status, int events)
         for (int i = 0; i < n; i++) {
             if (ready[i].data.u32 == KEY_SIGCHLD)
                 sigchld = true;
+            else if ((ready[i].data.u32 & KEY_TALK) != 0)
+                hear(w, ready[i].data.u32 & ~KEY_TALK, HEAR_BATCH);
             else if (is_living(w, ready[i].data.u32))
                 worker_ended(w, ready[i].data.u32);
         }
@@ -392,12 +451,20 @@ static int start_one(struct work *w, const struct work_round *r, uint32_t i, str
     int code = open_outputs(w, r, i, &p, err);
     if (code < 0)
         return code;
+    if (w->talks != NULL) {
+        code = give_talk(w, i, &p);
+        if (code < 0)
+            return spawn_explain(err, i, p.path, SPAWN_TALK, code);
+    }
     pid_t pid = 0;
     int pidfd = -1;
     enum spawn_stage stage = SPAWN_OK;
     code = spawn_worker(w, &p, &pid, &pidfd, &stage);
-    if (code < 0)
+    if (code < 0) {
+        if (w->talks != NULL)
+            talk_close(&w->talks[i]);
         return spawn_explain(err, i, p.path, stage, code);
+    }
     enter(w, i, pid, pidfd);
     w->workers[i].tag = tag_of_environment(r->envp[i]);
     struct epoll_event ev = {.events = EPOLLIN, .data.u32 = i};
@@ -420,7 +487,7 @@ static int prepare_round(struct work *w, const struct work_round *r, struct mu_e
     }
     cgroup_renew(&w->cgroup);
     spawn_refresh(&w->spawner);
-    spawn_raise_files(&w->spawner, r->nproc);
+    spawn_raise_files(&w->spawner, w->talks != NULL ? 3 * r->nproc : r->nproc);
     return 0;
 }
 
@@ -469,6 +536,17 @@ void work_signal(struct work *w, int signo)
         if (signo != SIGKILL && signo != SIGCONT && !stops(signo))
             (void)kill(-w->workers[i].pid, SIGCONT);
     }
+}
+
+void work_ask_stop(struct work *w)
+{
+    for (uint32_t i = 0; w->running && w->talks != NULL && i < w->nproc; i++)
+        talk_ask_stop(&w->talks[i]);
+}
+
+const struct talk_said *work_said(const struct work *w, uint32_t local_rank)
+{
+    return w->talks != NULL && local_rank < w->nproc ? &w->talks[local_rank].said : NULL;
 }
 
 void work_kill(struct work *w)
@@ -545,6 +623,7 @@ static void free_work(struct work *w)
     oom_fini(&w->oom);
     spawn_fini(&w->spawner);
     free(w->workers);
+    free(w->talks);
     free(w->by_pid);
     free(w);
 }

@@ -10,6 +10,7 @@
 
 #include <uv.h>
 
+#include "agent/workers/talk.h"
 #include "base/err.h"
 #include "base/limits.h"
 
@@ -31,6 +32,12 @@ struct work_events {
     /* No process of the round is left: every worker and everything it forked is reaped. Called once
      * per round, after the last on_exit. */
     void (*on_all_gone)(void *arg);
+    /* A worker said something over its socket. NULL: workers get no socket. All that came before
+     * its end is told before on_exit. */
+    void (*on_said)(void *arg,
+                    uint32_t local_rank,
+                    enum talk_news news,
+                    const struct talk_said *said);
 };
 
 /* What is started. All strings and arrays are borrowed for work_start() alone. */
@@ -84,6 +91,11 @@ int work_start(struct work *w,
 /* Send signo to every living worker's process group; then SIGCONT, so that a stopped one hears it
  * (not after signals that stop). */
 void work_signal(struct work *w, int signo);
+/* Tell every living worker, over its socket, that it should stop. */
+void work_ask_stop(struct work *w);
+/* What a worker of the present round has said, living or not; NULL: it had no socket. Valid until
+ * the next work_start(). */
+const struct talk_said *work_said(const struct work *w, uint32_t local_rank);
 /* SIGKILL to everything of the round: groups, cgroup, escaped descendants. on_all_gone follows,
  * unless the kernel cannot end one (D state). */
 void work_kill(struct work *w);

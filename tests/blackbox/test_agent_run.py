@@ -57,6 +57,10 @@ MODES = {
 }
 
 
+# Beside torchrun's, for workers built on the SDK.
+OURS = {"MUSTER_AGENT_FD": "3", "MUSTER_ROUND": "1"}
+
+
 def shape(name, value, mode, port):
     """What of a value must be the same: all of it, but for names that are made up anew for each launch."""
     if name == "MASTER_PORT":
@@ -98,8 +102,8 @@ def test_workers_get_torchruns_environment(job, mode):
             key = env.get("GROUP_RANK"), env.get("RANK")
             got[key] = {k: shape(k, v, mode, port) for k, v in env.items() if k not in started or k in given}
         for block_given, env in recorded[name]:
-            want[env["GROUP_RANK"], env["RANK"]] = {k: shape(k, v, mode, port) for k, v in env.items()
-                                                    if block_given.get(k) != v}
+            want[env["GROUP_RANK"], env["RANK"]] = {**{k: shape(k, v, mode, port) for k, v in env.items()
+                                                       if block_given.get(k) != v}, **OURS}
     if mode == "hetero_1+3_roles":  # Roles may have met in the other order.
         def by_role(envs):
             return sorted((e["ROLE_NAME"], e["ROLE_RANK"], e["ROLE_WORLD_SIZE"], e["LOCAL_WORLD_SIZE"]) for e in envs.values())
@@ -117,7 +121,7 @@ def test_a_worker_has_its_own_session_the_callers_folder_and_stdin_and_no_other_
     os.close(write_end)
     a = job.start(w, stdin=read_end).ends(0)
     os.close(read_end)
-    assert a.out.text() == f"True {job.folder} typed 0 1 2 3"  # 3 is the listing itself.
+    assert a.out.text() == f"True {job.folder} typed 0 1 2 3 4"  # 3 is its socket to the agent, 4 the listing itself.
 
 
 def test_a_worker_starts_with_every_signal_at_its_default_and_none_blocked(job):
@@ -224,7 +228,9 @@ def test_a_program_that_cannot_be_run_is_named_with_the_reason(job, words, text)
 ])
 def test_bad_usage_is_told_in_a_sentence(job, words, code, text):
     a = job.start(*words).ends(code)
-    assert a.err.lines[-1].startswith("node-agent: error: ") and text in a.err.lines[-1] and a.out.text() == ""
+    sentence, *more = a.err.lines
+    assert sentence.startswith("node-agent: error: ") and text in sentence and a.out.text() == ""
+    assert more == ["node-agent --help lists all flags."] * (code == 2)
 
 
 def test_help_into_a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is(job):
