@@ -2,7 +2,7 @@
 file(GLOB_RECURSE MUSTER_C_FILES CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
     ${PROJECT_SOURCE_DIR}/base/*.[ch] ${PROJECT_SOURCE_DIR}/rendezvous/*.[ch] ${PROJECT_SOURCE_DIR}/agent/*.[ch]
     ${PROJECT_SOURCE_DIR}/launcher/*.[ch] ${PROJECT_SOURCE_DIR}/tests/*.[ch] ${PROJECT_SOURCE_DIR}/bench/*.[ch]
-    ${PROJECT_SOURCE_DIR}/tools/*.[ch])
+    ${PROJECT_SOURCE_DIR}/worker-sdk/*.[ch] ${PROJECT_SOURCE_DIR}/trainer-example/*.[ch] ${PROJECT_SOURCE_DIR}/tools/*.[ch])
 find_program(CLANG_FORMAT NAMES clang-format-14 clang-format)
 find_program(CLANG_TIDY NAMES clang-tidy-14 clang-tidy)
 if(CLANG_FORMAT)

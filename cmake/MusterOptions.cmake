@@ -10,6 +10,7 @@ foreach(what CUDA NCCL)
 endforeach()
 
 find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
 
 # muster_need(NAME module debian-package): a pkg-config library that the build cannot do without.
 macro(muster_need name module package)

@@ -25,7 +25,7 @@ PRODUCT = {
 }
 TESTS = {"sleep": "a wait for the event", "uv_sleep": "a wait for the event"}
 OWN_TEXT = ("strtol", "strtoll", "strtoul", "strtoull")
-PRODUCT_FOLDERS = ("base/", "rendezvous/", "agent/", "launcher/")
+PRODUCT_FOLDERS = ("base/", "rendezvous/", "agent/", "launcher/", "worker-sdk/")
 # Where a banned call is the point, with the reason.
 ALLOWED = {
     ("base/mem.c", "realloc"): "the one place that asks the heap",

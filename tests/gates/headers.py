@@ -10,7 +10,7 @@ PURE = ("rendezvous/store/", "rendezvous/job/", "agent/life/", "base/")
 
 def compile_one(root, compiler, flags, name):
     system = [] if name.startswith(PURE) else ["-D_GNU_SOURCE"]
-    command = [compiler, "-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", root, *system, *flags,
+    command = [compiler, "-std=c11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-I", root, "-I", root + "/worker-sdk/include", *system, *flags,
                "-include", name, "-x", "c", "/dev/null"]
     got = subprocess.run(command, cwd=root, capture_output=True, text=True)
     return None if got.returncode == 0 else "%s does not stand alone:\n%s" % (name, got.stderr)

@@ -26,6 +26,10 @@ ROWS = [
     ("agent/link/", ["base/", "agent/link/", "agent/life/"], ["uv.h", "hwloc", "cjson/", "uthash.h", "utlist.h"], False),
     ("agent/main.c", ["base/", "agent/", "rendezvous/server/", "rendezvous/store/"], ["uv.h"], False),
     ("agent/", ["base/", "agent/"], ["uv.h", "cjson/"], False),
+    ("worker-sdk/include/", [], [], False),
+    ("worker-sdk/src/store_serve.", ["base/", "worker-sdk/", "rendezvous/store/"], ["uthash.h", "utlist.h"], False),
+    ("worker-sdk/", ["base/", "worker-sdk/"], ["uthash.h", "utlist.h", "cjson/"], False),
+    ("trainer-example/", ["trainer-example/"], ["cuda", "cublas"], False),
     ("launcher/", ["base/", "launcher/"], ["curl/", "cjson/", "uv.h"], False),
 ]
 PURE_FILES = tuple("base/%s.%s" % (n, s) for n in ("check", "err", "mem", "str", "parse", "json", "cause", "ctl") for s in "ch")

@@ -1,0 +1,185 @@
+/* Connecting ranks over loopback and Unix sockets, with strangers about. Ranks are threads. */
+#include "tests/unit/unit.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/limits.h"
+#include "tests/unit/sdk_comm_rig.h"
+#include "worker-sdk/src/tcp_mesh.h"
+
+struct town {
+    struct rig rig;
+    uint32_t size;
+    bool is_unix;
+    uint32_t absent; /* Listens, and does nothing more; UINT32_MAX: none. */
+    int64_t timeout_ns;
+    struct mesh_peer peers[RIG_RANKS_MAX];
+    int listeners[RIG_RANKS_MAX];
+    int result[RIG_RANKS_MAX];
+    struct muster_cause cause[RIG_RANKS_MAX];
+    struct tcp_fabric fabric[RIG_RANKS_MAX];
+    uint8_t token[RIG_RANKS_MAX][MESH_TOKEN_BYTES];
+};
+
+static void found(struct town *t, uint32_t size, bool is_unix)
+{
+    *t = (struct town){
+        .size = size, .is_unix = is_unix, .absent = UINT32_MAX, .timeout_ns = 60 * MU_NS_PER_S};
+    t->rig.size = size;
+    for (uint32_t i = 0; i < size; i++) {
+        uint16_t port = 0;
+        (void)snprintf(t->peers[i].host, sizeof t->peers[i].host, "h%u", i);
+        t->listeners[i] = is_unix ? mesh_listen_unix(t->peers[i].unix_name, NULL)
+                                  : mu_listen("127.0.0.1", 0, 64, &port, NULL);
+        assert_true(t->listeners[i] >= 0);
+        if (!is_unix)
+            assert_int_equal(mu_addr_parse("127.0.0.1", port, &t->peers[i].address), 0);
+        memset(t->token[i], 7, MESH_TOKEN_BYTES);
+        t->token[i][MESH_TOKEN_BYTES - 1] = 8;
+    }
+}
+
+static void go(void *arg, uint32_t rank)
+{
+    struct town *t = arg;
+    if (rank == t->absent)
+        return;
+    struct mesh_start s = {.rank = rank,
+                           .size = t->size,
+                           .peers = t->peers,
+                           .tcp_listener = t->is_unix ? -1 : t->listeners[rank],
+                           .unix_listener = t->is_unix ? t->listeners[rank] : -1,
+                           .deadline_ns = mu_now_ns() + t->timeout_ns};
+    memcpy(s.token, t->token[rank], sizeof s.token);
+    t->result[rank] = mesh_connect(&s, &t->fabric[rank], &t->cause[rank]);
+}
+
+static void leave(struct town *t)
+{
+    for (uint32_t i = 0; i < t->size; i++) {
+        tcp_fabric_fini(&t->fabric[i]);
+        (void)close(t->listeners[i]);
+    }
+}
+
+/* Bytes sent on one end come out of the other. */
+static void assert_joined(int a, int b)
+{
+    char x = 'x', y = 0;
+    assert_true(a >= 0 && b >= 0);
+    assert_int_equal(send(a, &x, 1, MSG_NOSIGNAL), 1);
+    while (recv(b, &y, 1, 0) != 1)
+        assert_int_equal(errno, EAGAIN);
+    assert_int_equal(y, 'x');
+}
+
+static void test_everybody_is_joined_with_everybody(void **state)
+{
+    for (uint32_t n = 2; n <= RIG_RANKS_MAX; n++)
+        for (int is_unix = 0; is_unix < 2; is_unix++) {
+            struct town t;
+            found(&t, n, is_unix);
+            rig_each(&t.rig, go, &t);
+            for (uint32_t i = 0; i < n; i++) {
+                assert_int_equal(t.result[i], 0);
+                assert_joined(t.fabric[i].ring_next, t.fabric[(i + 1) % n].ring_prev);
+                for (uint32_t k = 0; k < n; k++)
+                    if (k != i)
+                        assert_joined(t.fabric[i].mesh[k], t.fabric[k].mesh[i]);
+            }
+            leave(&t);
+        }
+}
+
+/* Strangers on the port, silent and talking ones, more than there are places for: dropped, and
+ * nobody else is held up. */
+static void test_strangers_are_dropped(void **state)
+{
+    struct town t;
+    int strangers[100];
+    found(&t, 3, false);
+    for (size_t i = 0; i < MU_COUNT(strangers); i++) {
+        static const char noise[64] = "GET / HTTP/1.0\r\n\r\n";
+        strangers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const struct mu_addr *to = &t.peers[i % 2].address;
+        while (connect(strangers[i], (const struct sockaddr *)&to->ss, to->len) < 0)
+            assert_int_equal(errno, EINTR);
+        if (i % 3 != 0)
+            assert_true(send(strangers[i], noise, i % 3 == 1 ? 5 : sizeof noise, MSG_NOSIGNAL) > 0);
+    }
+    rig_each(&t.rig, go, &t);
+    for (uint32_t i = 0; i < 3; i++)
+        assert_int_equal(t.result[i], 0);
+    assert_joined(t.fabric[0].mesh[1], t.fabric[1].mesh[0]);
+    leave(&t);
+    for (size_t i = 0; i < MU_COUNT(strangers); i++) { /* None got the second half of the token. */
+        char got[64];
+        assert_true(recv(strangers[i], got, sizeof got, 0) <= 0);
+        (void)close(strangers[i]);
+    }
+}
+
+/* A rank that does not come is named, with its host, by all others, when time is over. */
+static void test_absent_rank_is_named(void **state)
+{
+    struct town t;
+    found(&t, 4, false);
+    t.absent = 2;
+    t.timeout_ns = 50 * MU_NS_PER_MS;
+    rig_each(&t.rig, go, &t);
+    for (uint32_t i = 0; i < 4; i++) {
+        if (i == 2)
+            continue;
+        assert_int_equal(t.result[i], -ETIMEDOUT);
+        assert_int_equal(t.cause[i].peer, 2);
+        assert_has(t.cause[i].text, "rank 2 on h2");
+    }
+    leave(&t);
+}
+
+/* Who answers with a wrong token is somebody else on that port: refused, and said so. */
+static void test_wrong_answer_is_refused(void **state)
+{
+    struct town t;
+    found(&t, 2, false);
+    t.token[0][MESH_TOKEN_BYTES - 1] = 9; /* Of the half that the one who accepts shows. */
+    t.timeout_ns = 5 * MU_NS_PER_S;
+    rig_each(&t.rig, go, &t);
+    assert_int_equal(t.result[1], -EPERM);
+    assert_has(t.cause[1].text, "does not know the token");
+    assert_true(t.result[0] < 0);
+    leave(&t);
+}
+
+/* A peer whose process is gone is named at once, not at the deadline. */
+static void test_refused_connection_is_named_at_once(void **state)
+{
+    struct town t;
+    found(&t, 2, false);
+    t.absent = 0;
+    (void)close(t.listeners[0]);
+    t.listeners[0] = -1;
+    int64_t begun = mu_now_ns();
+    rig_each(&t.rig, go, &t);
+    assert_true(mu_now_ns() - begun < 10 * MU_NS_PER_S);
+    assert_int_equal(t.result[1], -ECONNREFUSED);
+    assert_int_equal(t.cause[1].peer, 0);
+    leave(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_everybody_is_joined_with_everybody),
+        cmocka_unit_test(test_strangers_are_dropped),
+        cmocka_unit_test(test_absent_rank_is_named),
+        cmocka_unit_test(test_wrong_answer_is_refused),
+        cmocka_unit_test(test_refused_connection_is_named_at_once),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,32 @@
+/* Ranks as threads of one test: a fabric of socket pairs, and the public functions on top of it. */
+#ifndef MUSTER_TESTS_SDK_COMM_RIG_H
+#define MUSTER_TESTS_SDK_COMM_RIG_H
+
+#include <muster/comm.h>
+
+#include "worker-sdk/src/tcp.h"
+
+#define RIG_RANKS_MAX 8
+
+/* A process's handle, of which the backend only asks the environment. */
+struct muster {
+    struct muster_env env;
+    struct tcp_fabric fabric;
+};
+
+struct rig {
+    uint32_t size;
+    struct muster ranks[RIG_RANKS_MAX];
+    muster_comm *comms[RIG_RANKS_MAX];
+};
+
+/* Socket pairs between all ranks, not yet a communicator. */
+void rig_wire(struct rig *r, uint32_t size);
+/* The same, and a communicator of each rank. */
+void rig_open(struct rig *r, uint32_t size, int64_t timeout_ns);
+void rig_close(struct rig *r);
+
+/* Calls fn(arg, rank) on a thread for each rank, and waits for all of them. */
+void rig_each(struct rig *r, void (*fn)(void *arg, uint32_t rank), void *arg);
+
+#endif

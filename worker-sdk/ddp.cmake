@@ -1,0 +1,3 @@
+# Data parallel and checkpoints.
+target_sources(muster_sdk PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/src/ddp.c ${CMAKE_CURRENT_SOURCE_DIR}/src/ddp_check.c
+    ${CMAKE_CURRENT_SOURCE_DIR}/src/checkpoint.c ${CMAKE_CURRENT_SOURCE_DIR}/src/checkpoint_files.c)
