@@ -1,0 +1,65 @@
+"""The reference trainer beside PyTorch DDP on the same cores, one thread a rank: time a sample, and memory."""
+import json
+import os
+
+from .common import Missing, lines_of, median
+
+EPOCHS = 5  # Timed, after one to warm up; on both sides.
+LIMITS = {1: 1 / 1.7, 2: 1 / 2.2}  # Of PyTorch's time.
+TWO_OF_ONE = 1 / 1.8  # Two ranks take at most this part of one rank's time.
+PEAK_MIB = 20
+
+
+def ours(bench, world):
+    """(us a sample, MiB): from the events of all ranks."""
+    trainer, agent = bench.ours("trainer"), bench.ours("node-agent")
+    if trainer is None or (world > 1 and agent is None):
+        raise Missing("trainer is not built (libopenblas-dev)")
+    for f in bench.tmp.glob("trainer-events-*"):
+        f.unlink()
+    words = [trainer, "--device", "cpu", "--data", bench.root.parent / "tests" / "data" / "digits.bin", "--epochs", EPOCHS + 1, "--events",
+             bench.tmp / "trainer-events-%r"]
+    run_quietly([agent, "--standalone", f"--nproc_per_node={world}", *words] if world > 1 else words)
+    ranks = [[json.loads(s) for s in f.read_text().splitlines()] for f in sorted(bench.tmp.glob("trainer-events-*"))]
+    ends = [[e for e in r if e["event"] == "epoch"] for r in ranks]
+    items = sum(e["items"] for r in ranks for e in r if e["event"] == "step" and e["epoch"] > 0)
+    seconds = max(sum(e["seconds"] for e in r[1:]) for r in ends)
+    return seconds / items * 1e6, max(e["peak_kib"] for r in ends for e in r) / 1024
+
+
+def run_quietly(cmd):
+    """Like lines_of(), for a program whose lines are for people."""
+    import subprocess
+    p = subprocess.run([str(c) for c in cmd], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    if p.returncode != 0:
+        raise Missing(f"trainer: {p.stderr.strip().splitlines()[-1:] or p.returncode}")
+
+
+def torchs(bench, world):
+    if not os.access(bench.torchrun, os.X_OK):
+        bench.note(f"{bench.torchrun} is not there: PyTorch's column stays empty")
+        return None, None
+    got = lines_of(["env", "OMP_NUM_THREADS=1", bench.torchrun, "--standalone", f"--nproc_per_node={world}",
+                    bench.root / "torch_trainer.py", "--data", bench.root.parent / "tests" / "data" / "digits.bin", "--epochs", EPOCHS])
+    return 1e6 / got[0]["samples_per_s"], got[0]["peak_mib"]
+
+
+def measure(bench):
+    rounds = 3 if bench.quick else 9
+    seen = {(who, world): [] for who in ("muster", "torchrun") for world in (1, 2)}
+    for _ in range(rounds):  # Interleaved: what else the machine does falls on all.
+        for world in (1, 2):
+            seen["torchrun", world].append(torchs(bench, world))
+            for _ in range(2):
+                seen["muster", world].append(ours(bench, world))
+    best = {k: min((v[0] for v in some if v[0]), default=None) for k, some in seen.items()}
+    for world in (1, 2):
+        checks = [("ratio", LIMITS[world], "torchrun")]
+        many = "s" * (world > 1)
+        bench.add("trainer", f"{world} rank{many}, a sample, best", "us", {who: best[who, world] for who in ("muster", "torchrun")}, checks)
+        mid = {who: median([v[0] for v in seen[who, world]]) for who in ("muster", "torchrun")}
+        bench.add("trainer", f"{world} rank{many}, a sample, median", "us", mid, checks)
+    part = {who: best[who, 2] and best[who, 2] / best[who, 1] for who in ("muster", "torchrun")}
+    bench.add("trainer", "2 ranks' time of 1 rank's, best", "x", part, [("max", TWO_OF_ONE)])
+    peak = {who: max((v[1] for w in (1, 2) for v in seen[who, w] if v[1]), default=None) for who in ("muster", "torchrun")}
+    bench.add("trainer", "most memory of a rank", "MiB", peak, [("max", PEAK_MIB)])
