@@ -23,6 +23,7 @@
     X(PARENT, "tie it to the agent's life")                                                        \
     X(FILES, "part with our descriptors")                                                          \
     X(STDIO, "redirect its output")                                                                \
+    X(CPUS, "bind it to its CPUs")                                                                 \
     X(LIMIT, "give back its limit of open files")                                                  \
     X(EXEC, "execve")
 #define X(name, text) SPAWN_##name,
@@ -48,6 +49,8 @@ struct spawn_plan {
     char *const *envp;
     int stdout_fd; /* -1: inherit ours. Not below 3. */
     int stderr_fd;
+    const unsigned long *cpus; /* A mask of cpus_bytes; NULL: inherit ours. */
+    size_t cpus_bytes;
     int cgroup_fd; /* -1: none. Only with clone3; ignored otherwise. */
 };
 
@@ -67,6 +70,7 @@ void spawn_raise_files(struct spawner *s, uint32_t more);
  * descriptor, which is the spawner's. Both: a negative errno on failure. */
 int spawn_reserve_output(struct spawner *s);
 int spawn_open_output(struct spawner *s, int stream, const char *path);
+int spawn_use_output(struct spawner *s, int stream, int fd); /* The same for an open descriptor. */
 
 /* Start a process that leads its own session, with default signals and none blocked, dies with the
  * calling thread, and has descriptors 0 to 2 alone. Returns 0: the program runs, *ret_pidfd is
