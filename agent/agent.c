@@ -10,10 +10,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/events.h"
 #include "agent/hosting.h"
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
 #include "agent/link/link.h"
+#include "agent/watchdog.h"
+#include "agent/workers/output.h"
 #include "agent/workers/plan.h"
 #include "agent/workers/report.h"
 #include "agent/workers/work.h"
@@ -27,6 +30,14 @@ struct failed {
     int64_t unix_s;
     char *error_path;
     char *error_text;
+    char *last_lines; /* What it wrote last, of the first one, where that passes through us. */
+};
+
+enum {
+    LAST_LINES = 10,
+    LAST_LINES_BYTES = 2048,
+    LAST_LINES_MS = 200, /* The pump may be held up by a disk. */
+    OUTPUT_FILES = 6     /* Descriptors of a worker whose output passes through us, at most. */
 };
 
 struct agent {
@@ -37,8 +48,12 @@ struct agent {
     struct life life;
     struct link *link;
     struct work *work;
+    struct output *output;
     struct plan *plan;
+    int64_t started_ns; /* For events: the agent's start, and the present join's. */
+    int64_t joining_ns;
     struct hosting hosting;
+    struct watchdog watchdog;
     uv_timer_t timer;
     int64_t timer_at_ns;
     uv_timer_t goodbye; /* Limit of waiting for others that need our server. */
@@ -52,6 +67,7 @@ struct agent {
     bool leaving; /* EXIT was decided: handles are being closed. */
     bool link_open;
     bool work_open;
+    bool output_open;
     bool goodbye_over;
     bool rank0_serves_store; /* As the user wants it: torchrun's TORCH_DISABLE_SHARE_RDZV_TCP_STORE.
                               */
@@ -60,6 +76,21 @@ struct agent {
 static void step(struct agent *a, struct life_event *ev);
 
 /* ------------------------------------------------------------------ words */
+
+/* Whole lines on stderr. */
+static void put_words(const struct agent *a, const char *p, size_t n)
+{
+    if (a->output != NULL && a->output_open) {
+        output_say(a->output, p, n);
+    } else if (write(STDERR_FILENO, p, n) < 0) {
+        /* Nowhere left to say so. */
+    }
+}
+
+static void put_log_line(void *arg, const char *p, size_t n)
+{
+    put_words(arg, p, n);
+}
 
 /* One line to the user: what cannot be shown by a terminal is escaped. */
 static void say(const struct agent *a, const char *text)
@@ -75,14 +106,65 @@ static void say(const struct agent *a, const char *text)
             (void)mu_buf_add(&b, p, 1);
     }
     (void)mu_buf_adds(&b, "\n");
-    if (write(STDERR_FILENO, b.p, b.n) < 0) {
-        /* Nowhere left to say so. */
-    }
+    put_words(a, b.p, b.n);
 }
 
 static void say_err(const struct agent *a, const struct mu_err *err)
 {
     say(a, err->msg);
+}
+
+/* ------------------------------------------------------------------ torchrun's events */
+
+static void tell_event(const struct agent *a, const struct events_item *item)
+{
+    static const char *const backends[] = {[AGENT_RDZV_STANDALONE] = "c10d",
+                                           [AGENT_RDZV_STATIC] = "static",
+                                           [AGENT_RDZV_DYNAMIC] = "c10d"};
+    const struct events_job job = {.run_id = a->run_id,
+                                   .role = a->o->role,
+                                   .host = a->life.config.hello.host,
+                                   .backend = backends[a->o->rdzv],
+                                   .entry_point = plan_title(a->plan)};
+    if (!a->o->events_on_console)
+        return;
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    struct events_item full = *item;
+    full.total_run_time_s = (mu_now_ns() - a->started_ns) / (MU_NS_PER_MS * 1000);
+    events_line(&b, &job, &a->life.start, &full);
+    put_words(a, b.p, b.n);
+}
+
+/* The agent's own. */
+static void tell_agent_event(const struct agent *a, const char *state, int64_t duration_ms)
+{
+    tell_event(a,
+               &(struct events_item){.state = state, .local_rank = -1, .duration_ms = duration_ms});
+}
+
+static void tell_started(const struct agent *a, const int32_t *pids)
+{
+    if (!a->o->events_on_console)
+        return;
+    tell_agent_event(a, "RENDEZVOUS", (mu_now_ns() - a->joining_ns) / MU_NS_PER_MS);
+    tell_agent_event(a, "ASSIGN_WORKER_RANKS", 0);
+    for (uint32_t i = 0; i < a->o->nproc; i++)
+        tell_event(a, &(struct events_item){
+                          .state = "START", .local_rank = i, .pid = pids[i], .duration_ms = -1});
+}
+
+/* How a worker ended: by itself, well or not, or because the round is stopped. */
+static void note_end(const struct agent *a, const struct work_exit *e, const char *words)
+{
+    bool stopped = a->life.state != LIFE_RUNNING && a->life.state != LIFE_FINISHED;
+    const char *state = e->status == 0 ? "SUCCEEDED" : stopped ? "TERMINATED" : "FAILED";
+    tell_event(a, &(struct events_item){.state = state,
+                                        .local_rank = e->local_rank,
+                                        .pid = e->pid,
+                                        .exit_code = stopped ? 0 : e->status,
+                                        .error = words,
+                                        .duration_ms = -1});
 }
 
 /* ------------------------------------------------------------------ workers of a round */
@@ -92,6 +174,7 @@ static void forget_failures(struct agent *a)
     for (uint32_t i = 0; i < a->failed_count; i++) {
         free(a->failed[i].error_path);
         free(a->failed[i].error_text);
+        free(a->failed[i].last_lines);
     }
     a->failed_count = 0;
 }
@@ -111,9 +194,26 @@ static void renew_store(struct agent *a)
 static void on_all_gone(void *arg)
 {
     struct agent *a = arg;
+    output_round_over(a->output);
+    watchdog_stop(&a->watchdog);
+    a->joining_ns = mu_now_ns();
     if (a->life.state == LIFE_STOPPING)
         renew_store(a);
     step(a, &(struct life_event){.type = LIFE_EV_ALL_GONE});
+}
+
+/* What the first one to fail wrote last: its own words, where it left no error file. */
+static void note_last_lines(struct agent *a, struct failed *f, struct plan_error *pe)
+{
+    char text[LAST_LINES_BYTES];
+    if (f != a->failed)
+        return;
+    output_last_lines(a->output, f->exit.local_rank, LAST_LINES, LAST_LINES_MS, text, sizeof text);
+    if (text[0] == '\0')
+        return;
+    f->last_lines = mu_strdup(mu_mem_default(), text);
+    if (!pe->found)
+        plan_error_last_line(pe, text);
 }
 
 /* Keep what the report will say of it. Returns the words for the cause; they live until the next
@@ -129,6 +229,7 @@ static const char *note_failure(struct agent *a, const struct work_exit *e, stru
     }
     f->error_text = pe->text;
     pe->text = NULL;
+    note_last_lines(a, f, pe);
     if (e->oom_killed)
         return "killed by the kernel: out of memory";
     if (pe->message[0] != '\0')
@@ -157,6 +258,7 @@ static void on_exit_of_worker(void *arg, const struct work_exit *e)
     struct plan_error pe = {0};
     if (is_of_interest(a, e))
         ev.text = note_failure(a, e, &pe);
+    note_end(a, e, ev.text);
     step(a, &ev);
     plan_error_fini(&pe);
 }
@@ -204,7 +306,18 @@ static int prepare_round(struct agent *a, struct work_round *round, struct mu_er
                                .lead_port = (uint16_t)s->lead_port,
                                .rank0_serves_store = a->rank0_serves_store};
     int r = plan_build(a->plan, &facts, round, err);
-    return r < 0 ? r : plan_make_folders(a->plan, err);
+    if (r == 0)
+        r = plan_make_folders(a->plan, err);
+    if (r == -ENOSPC || r == -EDQUOT) { /* A full disk is no reason not to train. */
+        say_err(a, err);
+        say(a, "the workers run without log files and error files");
+        r = 0;
+    }
+    if (r < 0)
+        return r;
+    if (round->shown != NULL || round->stdout_path != NULL || round->stderr_path != NULL)
+        work_expect_files(a->work, OUTPUT_FILES * a->o->nproc);
+    return output_open(a->output, round, err);
 }
 
 static void spawn(struct agent *a)
@@ -218,8 +331,11 @@ static void spawn(struct agent *a)
     bool nothing_started = r < 0;
     if (r == 0)
         r = work_start(a->work, &round, pids, &failed, &err);
+    output_started(a->output);
     warden_note_cgroup(a->warden, work_cgroup(a->work)); /* A killed one was replaced. */
     if (r == 0) {
+        tell_started(a, pids);
+        watchdog_start(&a->watchdog, pids);
         step(a, &(struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
         return;
     }
@@ -249,14 +365,13 @@ static void report_failures(const struct agent *a)
             .unix_s = f->unix_s,
             .error_file = f->error_path,
             .text = f->error_text,
+            .output = f->last_lines,
             .extra = f->exit.oom_killed ? "killed by the kernel: out of memory" : NULL};
     }
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     report_block(&b, plan_title(a->plan), a->life.config.hello.host, w, a->failed_count);
-    if (write(STDERR_FILENO, b.p, b.n) < 0) {
-        /* Nowhere left to say so. */
-    }
+    put_words(a, b.p, b.n);
     free(w);
 }
 
@@ -281,8 +396,6 @@ static void say_outcome(const struct agent *a)
                    "needs a --rdzv-id of its own");
         return;
     }
-    report_failures(a);
-    copy_error_file(a);
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     (void)mu_buf_addf(&b, "job %s failed: ", a->run_id);
@@ -291,6 +404,8 @@ static void say_outcome(const struct agent *a)
         (void)mu_buf_addf(&b, " (round %" PRId64 ", %u of %u restarts used)", l->start.round,
                           l->restarts, l->max_restarts);
     say(a, mu_buf_cstr(&b));
+    report_failures(a);
+    copy_error_file(a);
 }
 
 static void on_link_closed(void *arg)
@@ -315,7 +430,8 @@ static void on_goodbye_over(uv_timer_t *t)
  * host. */
 static void look_after_leaving(struct agent *a)
 {
-    if (a->link_open || a->left || (hosting_is_needed(&a->hosting) && !a->goodbye_over))
+    if (a->link_open || a->left || a->output_open ||
+        (hosting_is_needed(&a->hosting) && !a->goodbye_over))
         return;
     hosting_close(&a->hosting);
     if (!hosting_is_closed(&a->hosting) || a->work_open)
@@ -324,16 +440,21 @@ static void look_after_leaving(struct agent *a)
     a->left = true;
 }
 
-static void leave(struct agent *a)
+static void say_lost_output(const struct agent *a)
 {
-    a->leaving = true;
+    char text[256];
+    output_describe_lost(a->output, text, sizeof text);
+    if (text[0] != '\0')
+        say(a, text);
+}
+
+/* All that the workers wrote is out: now our own last words. */
+static void on_output_finished(void *arg)
+{
+    struct agent *a = arg;
+    say_lost_output(a);
     say_outcome(a);
-    link_close(a->link, on_link_closed, a);
-    a->stuck = work_is_running(a->work);
-    if (a->stuck) /* What the kernel cannot end keeps its handles; the process ends around them. */
-        a->work_open = false;
-    else
-        work_close(a->work, on_work_closed, a);
+    tell_agent_event(a, a->life.success ? "SUCCEEDED" : "FAILED", -1);
     sigset_t handled; /* What still comes must not end us by its default action. */
     (void)sigemptyset(&handled);
     for (uint32_t i = 0; i < a->signal_count; i++)
@@ -341,7 +462,27 @@ static void leave(struct agent *a)
     (void)sigprocmask(SIG_BLOCK, &handled, NULL);
     for (uint32_t i = 0; i < a->signal_count; i++)
         uv_close((uv_handle_t *)&a->signals[i], NULL);
+    output_close(a->output);
+    a->output_open = false;
+}
+
+static void on_output_trouble(void *arg, const char *text)
+{
+    say(arg, text);
+}
+
+static void leave(struct agent *a)
+{
+    a->leaving = true;
+    output_finish(a->output);
+    link_close(a->link, on_link_closed, a);
+    a->stuck = work_is_running(a->work);
+    if (a->stuck) /* What the kernel cannot end keeps its handles; the process ends around them. */
+        a->work_open = false;
+    else
+        work_close(a->work, on_work_closed, a);
     uv_close((uv_handle_t *)&a->timer, NULL);
+    watchdog_close(&a->watchdog);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -545,7 +686,19 @@ static void on_message(void *arg, const struct ctl_msg *m)
 static void on_signal(uv_signal_t *s, int signo)
 {
     struct agent *a = s->data;
+    if (a->leaving) { /* Only a reader of the workers' output is still waited for. */
+        output_abandon(a->output);
+        return;
+    }
     step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = signo});
+}
+
+/* What the kernel does not wake is ended as if we had been told to stop: here nothing would start
+ * again. */
+static void on_stuck(void *arg, const char *text)
+{
+    struct agent *a = arg;
+    step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = SIGTERM, .text = text});
 }
 
 static void on_warden_lost(void *arg)
@@ -606,6 +759,7 @@ static int make_plan(struct agent *a, struct mu_err *err)
     extern char **environ;
     static const enum plan_kind kinds[] = {[AGENT_PROGRAM_AUTO] = PLAN_AUTO,
                                            [AGENT_PROGRAM_MODULE] = PLAN_MODULE,
+                                           [AGENT_PROGRAM_RUN_PATH] = PLAN_RUN_PATH,
                                            [AGENT_PROGRAM_DIRECT] = PLAN_PLAIN};
     const struct agent_options *o = a->o;
     struct plan_config c = {.nproc = o->nproc,
@@ -618,6 +772,12 @@ static int make_plan(struct agent *a, struct mu_err *err)
                             .python = NULL,
                             .log_dir = o->log_dir,
                             .redirects = o->any_redirect ? o->redirects : NULL,
+                            .tee = o->any_tee ? o->tee : NULL,
+                            .quiet = o->any_quiet ? o->quiet : NULL,
+                            .label = o->label,
+                            .line_prefix = o->line_prefix,
+                            .copy_words = {o->copy_words[0], o->copy_words[1]},
+                            .numa = o->numa,
                             .virtual_local_rank = o->virtual_local_rank,
                             .signals_to_handle = o->signals_text,
                             .has_sockets = true,
@@ -625,8 +785,8 @@ static int make_plan(struct agent *a, struct mu_err *err)
     int r = plan_new(&c, &a->plan, err);
     if (r < 0)
         return r;
-    if (plan_warning(a->plan) != NULL)
-        say(a, plan_warning(a->plan));
+    for (unsigned i = 0; plan_warning(a->plan, i) != NULL; i++)
+        say(a, plan_warning(a->plan, i));
     return 0;
 }
 
@@ -683,6 +843,8 @@ static int set_up(struct agent *a, struct mu_err *err)
     const char *apart = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
     struct work_events we = {
         .arg = a, .on_exit = on_exit_of_worker, .on_all_gone = on_all_gone, .on_said = on_said};
+    struct output_events oe = {
+        .arg = a, .on_trouble = on_output_trouble, .on_finished = on_output_finished};
     int r = a->o->run_id != NULL ? mu_strcopy(a->run_id, sizeof a->run_id, a->o->run_id)
                                  : facts_uuid(a->run_id);
     if (r < 0)
@@ -690,6 +852,8 @@ static int set_up(struct agent *a, struct mu_err *err)
     a->rank0_serves_store = apart != NULL && strcmp(apart, "1") == 0;
     a->failed = mu_zalloc(mu_mem_default(), a->o->nproc * sizeof *a->failed);
     if (a->failed == NULL)
+        return mu_err_set(err, -ENOMEM, "no memory");
+    if (watchdog_init(&a->watchdog, &a->loop, a->o->nproc, a->o->d_state_ns, on_stuck, a) < 0)
         return mu_err_set(err, -ENOMEM, "no memory");
     r = make_plan(a, err);
     if (r == 0)
@@ -701,13 +865,29 @@ static int set_up(struct agent *a, struct mu_err *err)
     if (r == 0)
         r = work_new(&a->loop, &we, &a->work, err);
     if (r == 0)
+        r = output_new(&a->loop, &oe, &a->output, err);
+    if (r == 0)
         r = warden_watch(a->warden, &a->loop, on_warden_lost, a);
     if (r < 0)
         return r;
     warden_note_cgroup(a->warden, work_cgroup(a->work));
     a->link_open = true;
     a->work_open = true;
+    a->output_open = true;
+    mu_log_divert(put_log_line, a);
+    a->started_ns = a->joining_ns = mu_now_ns();
     return 0;
+}
+
+/* 1 as torchrun, unless the first failing worker's own status is wanted. */
+static int exit_status_of(const struct agent *a)
+{
+    const struct mu_cause *c = &a->life.cause;
+    if (a->life.exit_status != 1 || !a->o->exit_status_first || !a->life.has_cause)
+        return a->life.exit_status;
+    if (c->kind == MU_CAUSE_WORKER_EXIT && c->exit_code > 0)
+        return c->exit_code;
+    return c->kind == MU_CAUSE_WORKER_SIGNAL ? 128 + c->signo : 1;
 }
 
 int agent_run(const struct agent_options *options, struct warden *warden, const char *name)
@@ -739,7 +919,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
             break;
     }
     plan_cleanup(a.plan);
-    int status = a.life.exit_status;
+    int status = exit_status_of(&a);
     forget_failures(&a);
     free(a.failed);
     plan_free(a.plan);

@@ -9,7 +9,8 @@
 
 #include "agent/options_table.h"
 
-#define NAME_BYTES 64 /* The longest flag has 24. */
+#define YEAR_NS (INT64_C(366) * 86400 * 1000000000) /* Longer is a slip of the finger. */
+#define NAME_BYTES 64                               /* The longest flag has 24. */
 
 /* --- failures and notes --- */
 
@@ -398,10 +399,11 @@ static int read_values(struct reading *rd)
 
 static int resolve_program(struct reading *rd)
 {
-    if (rd->module && rd->no_python)
+    if (rd->module && rd->no_python && !rd->run_path)
         return option_fail(rd, 1,
                            "--module and --no-python exclude each other: a module needs Python");
-    rd->o->program_kind = rd->module      ? AGENT_PROGRAM_MODULE
+    rd->o->program_kind = rd->run_path    ? AGENT_PROGRAM_RUN_PATH
+                          : rd->module    ? AGENT_PROGRAM_MODULE
                           : rd->no_python ? AGENT_PROGRAM_DIRECT
                                           : AGENT_PROGRAM_AUTO;
     const char *python = option_env(rd->envp, "PYTHON_EXEC");
@@ -483,11 +485,13 @@ static bool any_of(const uint8_t *map, uint32_t nproc)
     return false;
 }
 
-/* Does the list of local ranks name every worker? */
-static int filter_is_whole(struct reading *rd, const char *text, bool *ret)
+/* The list of local ranks that may write to the console; the others are quiet. An empty one: all.
+ */
+static int read_filter(struct reading *rd, const char *text)
 {
-    bool named[MU_WORKERS_MAX] = {false};
+    struct agent_options *o = rd->o;
     char one[24];
+    memset(o->quiet, text[0] != '\0', sizeof o->quiet);
     for (const char *p = text; *p != '\0';) {
         size_t n = strcspn(p, ",");
         int64_t rank = 0;
@@ -498,41 +502,31 @@ static int filter_is_whole(struct reading *rd, const char *text, bool *ret)
         if (r < 0)
             return r;
         if (rank >= 0 && rank < MU_WORKERS_MAX)
-            named[rank] = true;
+            o->quiet[rank] = 0;
         p += n + (p[n] == ',');
     }
-    *ret = true;
-    for (uint32_t i = 0; i < rd->o->nproc; i++)
-        *ret = *ret && named[i];
     return 0;
 }
 
-/* Redirects work. Tee and filters that would have an effect are refused: silence would lose
- * output. */
 static int resolve_output(struct reading *rd)
 {
-    uint8_t tee[MU_WORKERS_MAX] = {0};
-    bool whole = true;
     struct agent_options *o = rd->o;
     o->no_files = o->log_dir != NULL && strcmp(o->log_dir, "/dev/null") == 0;
+    o->line_prefix = option_env(rd->envp, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
     int r = read_map(rd, rd->redirects_text, "--redirects", o->redirects);
     if (r == 0)
-        r = read_map(rd, rd->tee_text, "--tee", tee);
-    if (r == 0 && rd->filter_text[0] != '\0')
-        r = filter_is_whole(rd, rd->filter_text, &whole);
+        r = read_map(rd, rd->tee_text, "--tee", o->tee);
+    if (r == 0)
+        r = read_filter(rd, rd->filter_text);
     if (r < 0)
         return r;
-    if (o->no_files) /* As with torchrun: no files, plain console. */
+    if (o->no_files) { /* As with torchrun: no files, plain console. */
         memset(o->redirects, 0, sizeof o->redirects);
-    else if (any_of(tee, o->nproc))
-        return option_fail(rd, 1,
-                           "--tee is not available in this version: use --redirects to write "
-                           "files, or neither to write to the console");
-    if (!whole)
-        return option_fail(rd, 1,
-                           "--local-ranks-filter is not available in this version: use "
-                           "--redirects RANK:3,… to keep workers off the console");
+        memset(o->tee, 0, sizeof o->tee);
+    }
     o->any_redirect = any_of(o->redirects, o->nproc);
+    o->any_tee = any_of(o->tee, o->nproc);
+    o->any_quiet = any_of(o->quiet, o->nproc);
     return 0;
 }
 
@@ -587,6 +581,11 @@ static int set_defaults(struct reading *rd)
     const char *grace = option_env(rd->envp, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
     if (r == 0 && grace != NULL)
         r = option_row_of("shutdown-timeout")->set(rd, grace, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    static const char d_state[] = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
+    const char *limit = option_env(rd->envp, d_state);
+    if (r == 0 && limit != NULL && limit[0] != '\0' && limit[0] != '-' &&
+        mu_parse_seconds(limit, 0, YEAR_NS, d_state, &rd->o->d_state_ns, rd->err) < 0)
+        return option_fail_as(rd, 1);
     return r;
 }
 

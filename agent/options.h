@@ -37,10 +37,12 @@ enum agent_rdzv {
 /* What the program word is.
  * AUTO    a Python script, or a file that is executable and runs as it is
  * MODULE  python -u -m NAME
+ * RUN_PATH  a Python script by way of runpy.run_path (--run-path)
  * DIRECT  looked up in PATH and run as it is (--no-python) */
 enum agent_program_kind {
     AGENT_PROGRAM_AUTO,
     AGENT_PROGRAM_MODULE,
+    AGENT_PROGRAM_RUN_PATH,
     AGENT_PROGRAM_DIRECT
 };
 
@@ -91,6 +93,8 @@ struct agent_options {
     char *const *args;  /* Behind the program, up to and with NULL. */
     const char *python; /* $PYTHON_EXEC, else "python3". */
     bool virtual_local_rank;
+    const char *numa;            /* --numa-binding; NULL: none. */
+    int64_t d_state_ns;          /* TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT; 0: do not look. */
     int64_t shutdown_timeout_ns; /* SIGTERM to SIGKILL. */
     int signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
@@ -100,7 +104,16 @@ struct agent_options {
     const char *log_dir; /* NULL: not given. "/dev/null": no files at all. */
     bool no_files;       /* log_dir is /dev/null. */
     bool any_redirect;
+    bool any_tee;
+    bool any_quiet;
     uint8_t redirects[MU_WORKERS_MAX]; /* By local rank: AGENT_STDOUT | AGENT_STDERR. */
+    uint8_t tee[MU_WORKERS_MAX];       /* The same: to files and to the console. */
+    uint8_t quiet[MU_WORKERS_MAX];     /* 1: --local-ranks-filter keeps it off the console. */
+    bool label;                        /* A prefix for what goes to the console plainly, too. */
+    const char *line_prefix;           /* A template; NULL: the usual one. */
+    const char *copy_words[2];         /* --duplicate-stdout-filters, -stderr-; NULL: not given. */
+    bool events_on_console;            /* --event-log-handler=console */
+    bool exit_status_first;            /* --exit-status=first */
     int64_t monitor_interval_ns;       /* Checked; nothing here polls. */
     enum mu_log_level log_level;
     enum mu_log_format log_format;

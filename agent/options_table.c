@@ -117,10 +117,9 @@ static int set_nothing(struct reading *rd, const char *text, const char *what)
 static int set_event_log_handler(struct reading *rd, const char *text, const char *what)
 {
     char shown[64];
-    if (strcmp(text, "null") == 0)
+    rd->o->events_on_console = strcmp(text, "console") == 0;
+    if (rd->o->events_on_console || strcmp(text, "null") == 0)
         return 0;
-    if (strcmp(text, "console") == 0)
-        return option_fail(rd, 1, "%s=console is not available in this version: use null", what);
     return option_fail(rd, 1, "%s: %s is not one of null, console", what,
                        mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
 }
@@ -152,10 +151,9 @@ static int set_no_python(struct reading *rd, const char *text, const char *what)
 static int set_run_path(struct reading *rd, const char *text, const char *what)
 {
     (void)text;
-    return option_fail(rd, 1,
-                       "%s is not available in this version: leave it out, the script then "
-                       "runs as python -u SCRIPT",
-                       what);
+    (void)what;
+    rd->run_path = true;
+    return 0;
 }
 
 static int set_log_dir(struct reading *rd, const char *text, const char *what)
@@ -226,18 +224,51 @@ static int set_local_addr(struct reading *rd, const char *text, const char *what
 static int set_logs_specs(struct reading *rd, const char *text, const char *what)
 {
     char shown[64];
+    if (strcmp(text, "default") == 0)
+        return 0;
     return option_fail(rd, 1,
                        "%s: %s is a plug-in for Python's torchrun and cannot be loaded here: "
-                       "use --log-dir and --redirects",
+                       "use --log-dir, --redirects and --tee",
                        what, mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
 }
 
 static int set_numa_binding(struct reading *rd, const char *text, const char *what)
 {
-    return option_fail(rd, 1,
-                       "%s=%s is not available in this version: run the program under "
-                       "numactl instead",
-                       what, text);
+    (void)what;
+    rd->o->numa = text;
+    return 0;
+}
+
+static int set_copy_stdout(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->o->copy_words[0] = text;
+    return 0;
+}
+
+static int set_copy_stderr(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->o->copy_words[1] = text;
+    return 0;
+}
+
+static int set_label(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->o->label = true;
+    return 0;
+}
+
+static int set_exit_status(struct reading *rd, const char *text, const char *what)
+{
+    char shown[48];
+    rd->o->exit_status_first = strcmp(text, "first") == 0;
+    if (!rd->o->exit_status_first && strcmp(text, "one") != 0)
+        return option_fail(rd, 2, "%s: %s is not one of one|first", what,
+                           mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
+    return 0;
 }
 
 static int signal_number(const char *name)
@@ -395,29 +426,41 @@ const struct option_row option_rows[] = {
      "Accepted for torchrun's sake: nothing here polls."},
     {"start-method", 0, OPTION_WORDS, "spawn|fork|forkserver", set_nothing, "spawn",
      "Accepted for torchrun's sake: it concerns --run-path alone."},
-    {"event-log-handler", 0, 0, "null", set_event_log_handler, "null", "Where torchrun's events go: nowhere."},
+    {"event-log-handler", 0, 0, "null|console", set_event_log_handler, "null",
+     "Where torchrun's events go: nowhere, or to stderr, one JSON object a line."},
     {"role", 0, 0, "NAME", set_role, "default", "The workers' role: ROLE_NAME, and who ROLE_RANK counts."},
     {"module", 'm', 0, NULL, set_module, NULL, "The program is a Python module: python -u -m NAME."},
     {"no-python", 0, 0, NULL, set_no_python, NULL, "The program is no Python script: look it up in PATH and run it."},
-    {"run-path", 0, 0, NULL, set_run_path, NULL, "Not available in this version."},
+    {"run-path", 0, 0, NULL, set_run_path, NULL,
+     "The program is a Python script that runs inside runpy.run_path(); an exception of it is always in its error file. "
+     "Beats --module and --no-python."},
     {"log-dir", 0, 0, "DIR", set_log_dir, NULL,
-     "Where workers' files go: DIR/ID_RANDOM/attempt_N/LOCAL_RANK/. /dev/null: no files at all, --redirects has no effect."},
+     "Where workers' files go: DIR/ID_RANDOM/attempt_N/LOCAL_RANK/. /dev/null: no files at all, --redirects and --tee have no "
+     "effect. A full disk stops no worker: lines that files do not take are counted, and said once."},
     {"redirects", 'r', 0, "MAP", set_redirects, "0",
      "Which streams go to files instead of the console: 1 stdout, 2 stderr, 3 both, 0 none; for all workers, or "
      "RANK:DIGIT,RANK:DIGIT by local rank."},
-    {"tee", 't', 0, "MAP", set_tee, "0", "Files and console: not available in this version."},
+    {"tee", 't', 0, "MAP", set_tee, "0",
+     "Which streams go to files and, line by line with a prefix, to the console; as --redirects, which it beats there. "
+     "The prefix is [ROLE LOCAL_RANK]: without the blank, or TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE with ${role_name}, "
+     "${rank} and ${local_rank} filled in."},
     {"local-ranks-filter", 0, 0, "LIST", set_filter, NULL,
-     "Local ranks that may write to the console. In this version the list must name them all."},
-    {"duplicate-stdout-filters", 0, 0, "LIST", set_nothing, NULL, "Accepted: it concerns --tee alone."},
-    {"duplicate-stderr-filters", 0, 0, "LIST", set_nothing, NULL, "Accepted: it concerns --tee alone."},
+     "Local ranks that may write to the console, as in 0,1. What the others write goes to their files alone, if they "
+     "have any. Default: all."},
+    {"duplicate-stdout-filters", 0, 0, "LIST", set_copy_stdout, NULL,
+     "Lines of --tee's stdout with one of these words in them go to attempt_N/filtered_stdout.log as well. As in "
+     "loss,epoch; a comma is written twice."},
+    {"duplicate-stderr-filters", 0, 0, "LIST", set_copy_stderr, NULL, "The same for stderr and filtered_stderr.log."},
     {"node-rank", 0, 0, "N", set_node_rank, NULL, "The rank this node wants among the nodes. Not with backend c10d."},
     {"master-addr", 0, 0, "HOST", set_master_addr, "127.0.0.1", "Where nodes meet, static, when there is no endpoint."},
     {"master-port", 0, 0, "PORT", set_master_port, "29500",
      "And on which port. Giving it on a single node means: meet there, not by yourself."},
     {"local-addr", 0, 0, "HOST", set_local_addr, NULL, "Name or address under which others reach this node."},
-    {"logs-specs", 0, OPTION_NO_PET, "NAME", set_logs_specs, NULL, "A plug-in of Python's torchrun: refused."},
+    {"logs-specs", 0, OPTION_NO_PET, "NAME", set_logs_specs, NULL,
+     "default, the layout under --log-dir, is the only one: others are plug-ins of Python's torchrun."},
     {"numa-binding", 0, OPTION_NO_PET | OPTION_WORDS, "node|socket|exclusive|core-complex", set_numa_binding, NULL,
-     "Not available in this version."},
+     "Which CPUs a worker gets: those of its GPU's NUMA node; of that socket; a share of the node's cores of its own; or "
+     "one group of them with a common last cache. Without GPUs workers are dealt to the nodes in order."},
     {"signals-to-handle", 0, 0, "LIST", set_signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
      "Signals that are passed on to the workers before the agent ends."},
     {"shutdown-timeout", 0, 0, "SECONDS", set_shutdown_timeout, "30",
@@ -432,6 +475,10 @@ const struct option_row option_rows[] = {
     {"on-join", 0, OPTION_OWN | OPTION_WORDS, "wait|restart", set_on_join, "wait",
      "What a node that arrives while the job runs does when there is room: wait for the next round, or start one "
      "(as torchrun does: the default with backend c10d)."},
+    {"exit-status", 0, OPTION_OWN | OPTION_WORDS, "one|first", set_exit_status, "one",
+     "What a failed job ends with: 1, as torchrun, or the first failing worker's own status (128 + n for signal n)."},
+    {"label", 0, OPTION_OWN, NULL, set_label, NULL,
+     "What workers write to the console plainly gets --tee's prefix before each line, too. No files."},
     {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",
      "How long a lost server is waited for once something is needed from it. Workers run on meanwhile."},
     {"topology", 0, OPTION_OWN, "KEY", set_topology, NULL,

@@ -56,6 +56,7 @@ struct reading {
     bool standalone;
     bool module;
     bool no_python;
+    bool run_path;
     bool node_rank_given;
 };
 

@@ -17,7 +17,9 @@ static struct {
     enum mu_log_level level;
     enum mu_log_format format;
     bool journal;
-} settings = {"muster", MU_WARN, MU_LOG_TEXT, false};
+    mu_log_put_fn *put; /* NULL: to stderr. */
+    void *put_arg;
+} settings = {.program = "muster", .level = MU_WARN, .format = MU_LOG_TEXT};
 
 void mu_log_setup(const char *program, enum mu_log_level level, enum mu_log_format format)
 {
@@ -25,6 +27,12 @@ void mu_log_setup(const char *program, enum mu_log_level level, enum mu_log_form
     settings.level = level;
     settings.format = format;
     settings.journal = getenv("JOURNAL_STREAM") != NULL;
+}
+
+void mu_log_divert(mu_log_put_fn *put, void *arg)
+{
+    settings.put = put;
+    settings.put_arg = arg;
 }
 
 int mu_log_level_parse(const char *text, enum mu_log_level *ret)
@@ -119,7 +127,9 @@ void mu_log(enum mu_log_level level, const char *event, const char *fmt, ...)
     struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     format_line(&b, level, event, text);
-    if (b.n > 0 && write(STDERR_FILENO, b.p, b.n) < 0) {
+    if (settings.put != NULL)
+        settings.put(settings.put_arg, b.p, b.n);
+    else if (b.n > 0 && write(STDERR_FILENO, b.p, b.n) < 0) {
         /* Nowhere left to say so. */
     }
     mu_buf_fini(&b);

@@ -5,6 +5,7 @@
 #define MUSTER_BASE_LOG_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/check.h"
@@ -22,6 +23,9 @@ enum mu_log_format {
 
 /* Set by main() before the loop runs. `program` is borrowed for ever. */
 void mu_log_setup(const char *program, enum mu_log_level level, enum mu_log_format format);
+/* Lines go to `put` instead of stderr, whole ones; NULL: to stderr again. */
+typedef void mu_log_put_fn(void *arg, const char *p, size_t n);
+void mu_log_divert(mu_log_put_fn *put, void *arg);
 /* "error", "warning", "info", "debug", or Python's spellings of LOGLEVEL. Returns 0 or -EINVAL. */
 int mu_log_level_parse(const char *text, enum mu_log_level *ret);
 bool mu_log_on(enum mu_log_level level);

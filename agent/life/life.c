@@ -663,12 +663,15 @@ static int quit(struct life *l, int64_t now_ns, const struct life_event *ev)
 static void leave(struct life *l, const struct life_event *ev)
 {
     char name[16];
-    char text[96];
+    char text[160];
     if (ev->type == LIFE_EV_OWNER_GONE)
         (void)snprintf(text, sizeof text, "its launching process was killed");
+    else if (ev->text != NULL)
+        (void)snprintf(text, sizeof text, "%s", ev->text);
     else
         (void)snprintf(text, sizeof text, "told to stop by %s", mu_signal_name(ev->signo, name));
-    struct mu_cause c = cause_here(l, MU_CAUSE_NODE_LEFT, text, ev->unix_ms);
+    enum mu_cause_kind kind = ev->text != NULL ? MU_CAUSE_NODE_FAILED : MU_CAUSE_NODE_LEFT;
+    struct mu_cause c = cause_here(l, kind, text, ev->unix_ms);
     l->leaving = true;
     l->exit_status = 1;
     l->signo = ev->type == LIFE_EV_OWNER_GONE ? SIGNO_TERM : ev->signo;
@@ -699,7 +702,7 @@ static int signal_running(struct life *l, int64_t now_ns, const struct life_even
 {
     leave(l, ev);
     l->told_leave_ns = now_ns;
-    if (ev->type == LIFE_EV_SIGNAL)
+    if (ev->type == LIFE_EV_SIGNAL && ev->text == NULL)
         say_how_long(l, ev->signo);
     fail_here(l, &l->bye);
     return LIFE_EV_BROKEN;

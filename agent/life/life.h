@@ -72,7 +72,7 @@ struct life_event {
     enum life_event_type type;
     const struct ctl_msg *msg; /* The server's message, borrowed for the call. */
     bool refused; /* LINK_FAILED: connection refused, that is, no server process listens there. */
-    int signo;    /* SIGNAL */
+    int signo;    /* SIGNAL. With a text: none came, this node is ended for that reason. */
     uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
     int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
     const int32_t *pids; /* SPAWNED: nproc process ids, borrowed for the call. */

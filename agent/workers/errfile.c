@@ -137,6 +137,11 @@ void errfile_read(const char *path, struct plan_error *ret)
     take(ret, root);
 }
 
+void plan_error_last_line(struct plan_error *e, const char *text)
+{
+    set_last_line(e, text);
+}
+
 void plan_error_fini(struct plan_error *e)
 {
     free(e->text);

@@ -11,10 +11,13 @@
 
 #include "agent/workers/arena.h"
 #include "agent/workers/errfile.h"
+#include "agent/workers/lines.h"
 #include "agent/workers/logs.h"
+#include "agent/workers/numa.h"
 #include "agent/workers/program.h"
 #include "base/mem.h"
 #include "base/check.h"
+#include "base/cleanup.h"
 
 /* Every variable that is ours to set, whatever we inherited. */
 #define OWN_NAMES(X)                                                                               \
@@ -56,6 +59,9 @@ struct plan {
     bool sets_nccl;
     const char **devices; /* By local rank, with --virtual-local-rank and a list; else NULL. */
     char warning[200];
+    struct mu_str *copy_words[2];
+    size_t copy_word_count[2];
+    struct numa numa;
 };
 
 /* --- once per agent --- */
@@ -133,13 +139,54 @@ static int split_devices(struct plan *p, struct mu_err *err)
     return 0;
 }
 
+/* Which streams of worker i go to files, and which of them to the console too. */
+static unsigned streams_of(const uint8_t *map, uint32_t i)
+{
+    return map != NULL ? map[i] : 0;
+}
+
+static unsigned files_of(const struct plan_config *c, uint32_t i)
+{
+    return streams_of(c->redirects, i) | streams_of(c->tee, i);
+}
+
 static bool has_output(const struct plan_config *c)
 {
-    for (uint32_t i = 0; c->redirects != NULL && i < c->nproc; i++) {
-        if (c->redirects[i] != 0)
+    for (uint32_t i = 0; i < c->nproc; i++) {
+        if (files_of(c, i) != 0)
             return true;
     }
     return false;
+}
+
+/* "a,b,,c" is "a" and "b,c". */
+static int split_words(struct plan *p, int which)
+{
+    const char *text = p->config.copy_words[which];
+    if (text == NULL)
+        return 0;
+    size_t n = strlen(text);
+    struct mu_str *words = arena_alloc(&p->lasting, (n + 1) * sizeof(*words));
+    char *to = arena_alloc(&p->lasting, n + 1);
+    if (words == NULL || to == NULL)
+        return -ENOMEM;
+    size_t count = 0;
+    const char *start = to;
+    for (const char *at = text;; at++) {
+        bool is_comma = at[0] == ',' && at[1] == ',';
+        if (*at != '\0' && (*at != ',' || is_comma)) {
+            *to++ = *at;
+            at += is_comma;
+            continue;
+        }
+        words[count++] = mu_str_of(start, (size_t)(to - start));
+        start = to;
+        if (*at == '\0')
+            break;
+    }
+    p->copy_words[which] = words;
+    p->copy_word_count[which] = count;
+    return 0;
 }
 
 static int prepare(struct plan *p, struct mu_err *err)
@@ -154,11 +201,14 @@ static int prepare(struct plan *p, struct mu_err *err)
     };
     while (c->args != NULL && c->args[p->arg_count] != NULL)
         p->arg_count++;
-    if (inherit(p) < 0)
+    if (inherit(p) < 0 || split_words(p, 0) < 0 || split_words(p, 1) < 0)
         return mu_err_set(err, -ENOMEM, "no memory for the workers' environment");
     int r = split_devices(p, err);
     if (r == 0)
         r = program_resolve(c, &p->program, err);
+    if (r == 0 && c->numa != NULL)
+        r = numa_bind(&p->numa, c->numa, c->nproc,
+                      program_getenv(c->environment, "CUDA_VISIBLE_DEVICES"), "", err);
     if (r == 0)
         r = logs_init(&p->logs, &l, err);
     return r;
@@ -184,19 +234,25 @@ void plan_free(struct plan *p)
 {
     if (p == NULL)
         return;
+    numa_fini(&p->numa);
     arena_fini(&p->lasting);
     arena_fini(&p->arena);
     free(p);
 }
 
-const char *plan_warning(const struct plan *p)
+const char *plan_warning(const struct plan *p, unsigned index)
 {
-    return p->warning[0] != '\0' ? p->warning : NULL;
+    const char *texts[] = {p->warning, p->program.warning, p->numa.warning};
+    for (size_t i = 0; i < MU_COUNT(texts); i++) {
+        if (texts[i][0] != '\0' && index-- == 0)
+            return texts[i];
+    }
+    return NULL;
 }
 
 const char *plan_title(const struct plan *p)
 {
-    return p->config.program;
+    return p->config.kind == PLAN_RUN_PATH ? "run_script_path" : p->config.program;
 }
 
 /* --- arguments --- */
@@ -371,27 +427,95 @@ static char *const *build_envp(struct plan *p,
 
 /* --- a round --- */
 
+/* The file of a stream, /dev/null for one that may not show, or NULL. */
+static int path_for(
+    struct plan *p, const char *attempt, enum plan_streams stream, uint32_t i, const char **ret)
+{
+    bool quiet = p->config.quiet != NULL && p->config.quiet[i] != 0;
+    *ret = quiet ? "/dev/null" : NULL;
+    if (p->logs.none || (files_of(&p->config, i) & (unsigned)stream) == 0)
+        return 0;
+    *ret = arena_printf(&p->arena, "%s/%u/%s.log", attempt, i,
+                        stream == PLAN_STDOUT ? "stdout" : "stderr");
+    return *ret == NULL ? -ENOMEM : 0;
+}
+
 /* The files of one stream, by local rank; NULL without any. */
 static int
 build_paths(struct plan *p, const char *attempt, enum plan_streams stream, const char *const **ret)
 {
     *ret = NULL;
-    if (p->logs.none || !has_output(&p->config))
+    if ((p->logs.none || !has_output(&p->config)) && p->config.quiet == NULL)
         return 0;
     const char **paths = arena_alloc(&p->arena, p->config.nproc * sizeof(*paths));
     if (paths == NULL)
         return -ENOMEM;
     for (uint32_t i = 0; i < p->config.nproc; i++) {
-        paths[i] = NULL;
-        if ((p->config.redirects[i] & stream) == 0)
-            continue;
-        paths[i] = arena_printf(&p->arena, "%s/%u/%s.log", attempt, i,
-                                stream == PLAN_STDOUT ? "stdout" : "stderr");
-        if (paths[i] == NULL)
+        if (path_for(p, attempt, stream, i, &paths[i]) < 0)
             return -ENOMEM;
     }
     *ret = paths;
     return 0;
+}
+
+/* Streams of worker i that come to the console with a prefix. */
+static uint8_t shown_of(const struct plan *p, uint32_t i)
+{
+    const struct plan_config *c = &p->config;
+    unsigned tee = p->logs.none ? 0 : streams_of(c->tee, i);
+    unsigned plain = c->label ? ~(p->logs.none ? 0 : files_of(c, i)) & 3U : 0;
+    return (uint8_t)(c->quiet != NULL && c->quiet[i] != 0 ? 0 : tee | plain);
+}
+
+static const char *build_prefix(struct plan *p, const struct plan_round *r, uint32_t i)
+{
+    const struct plan_config *c = &p->config;
+    if (c->line_prefix == NULL || c->line_prefix[0] == '\0')
+        return arena_printf(&p->arena, "[%s%u]:", c->role, i);
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    lines_fill_template(
+        &b, c->line_prefix,
+        &(struct lines_names){.role_name = c->role, .rank = r->rank_base + i, .local_rank = i});
+    return b.oom ? NULL : arena_printf(&p->arena, "%s", mu_buf_cstr(&b));
+}
+
+static int build_copies(struct plan *p, const char *attempt, struct work_round *ret)
+{
+    static const char *const names[] = {"stdout", "stderr"};
+    ret->copied = p->config.tee;
+    for (int i = 0; i < 2 && !p->logs.none && p->config.tee != NULL; i++) {
+        ret->copy_words[i] = p->copy_words[i];
+        ret->copy_word_count[i] = p->copy_word_count[i];
+        if (p->copy_word_count[i] == 0)
+            continue;
+        ret->copy_path[i] = arena_printf(&p->arena, "%s/filtered_%s.log", attempt, names[i]);
+        if (ret->copy_path[i] == NULL)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+/* What passes through us. */
+static int
+build_shown(struct plan *p, const struct plan_round *r, const char *attempt, struct work_round *ret)
+{
+    uint32_t nproc = p->config.nproc;
+    if (p->config.tee == NULL && !p->config.label)
+        return 0;
+    uint8_t *shown = arena_alloc(&p->arena, nproc);
+    const char **prefix = arena_alloc(&p->arena, nproc * sizeof(*prefix));
+    if (shown == NULL || prefix == NULL)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < nproc; i++) {
+        shown[i] = shown_of(p, i);
+        prefix[i] = build_prefix(p, r, i);
+        if (prefix[i] == NULL)
+            return -ENOMEM;
+    }
+    ret->shown = shown;
+    ret->prefix = prefix;
+    return build_copies(p, attempt, ret);
 }
 
 static int build(struct plan *p, const struct plan_round *r, struct work_round *ret)
@@ -412,8 +536,12 @@ static int build(struct plan *p, const struct plan_round *r, struct work_round *
     }
     ret->argv = argv;
     ret->envp = envp;
+    ret->cpus = numa_masks(&p->numa);
+    ret->cpus_bytes = NUMA_MASK_BYTES;
     int code = build_paths(p, attempt, PLAN_STDOUT, &ret->stdout_path);
-    return code < 0 ? code : build_paths(p, attempt, PLAN_STDERR, &ret->stderr_path);
+    if (code == 0)
+        code = build_paths(p, attempt, PLAN_STDERR, &ret->stderr_path);
+    return code < 0 ? code : build_shown(p, r, attempt, ret);
 }
 
 int plan_build(struct plan *p,

@@ -13,10 +13,12 @@
 /* AUTO    a *.py goes to Python, and so does what is no executable file; an ELF file, or an
  * executable whose #! line names no Python, runs as it is. MODULE  python -u -m program (-m).
  * PLAIN: as it is, searched in PATH unless it has a '/' (--no-python). SCRIPT  python -u program,
- * whatever it is. */
+ * whatever it is. RUN_PATH  the same by way of runpy.run_path(), whose exceptions go to the error
+ * file (--run-path). */
 enum plan_kind {
     PLAN_AUTO,
     PLAN_SCRIPT,
+    PLAN_RUN_PATH,
     PLAN_MODULE,
     PLAN_PLAIN
 };
@@ -33,12 +35,18 @@ struct plan_config {
     const char *run_id;
     uint32_t max_restarts;
     enum plan_kind kind;
-    const char *program;      /* As typed. */
-    const char *const *args;  /* NULL-terminated, without the program. NULL: none. */
-    const char *python;       /* NULL: $PYTHON_EXEC, else python3 from PATH. */
-    const char *log_dir;      /* NULL: a fresh folder, removed at the end unless it holds a file.
-                                 "/dev/null": no files. */
-    const uint8_t *redirects; /* enum plan_streams by local rank; NULL: none. */
+    const char *program;       /* As typed. */
+    const char *const *args;   /* NULL-terminated, without the program. NULL: none. */
+    const char *python;        /* NULL: $PYTHON_EXEC, else python3 from PATH. */
+    const char *log_dir;       /* NULL: a fresh folder, removed at the end unless it holds a file.
+                                  "/dev/null": no files. */
+    const uint8_t *redirects;  /* enum plan_streams by local rank; NULL: none. */
+    const uint8_t *tee;        /* To files and, with a prefix, to the console; NULL: none. */
+    const uint8_t *quiet;      /* By local rank: not 0, and it may not write to the console. */
+    bool label;                /* What goes to the console plainly gets a prefix too. */
+    const char *line_prefix;   /* A template (lines.h); NULL or "": "[<role><local rank>]:". */
+    const char *copy_words[2]; /* --duplicate-stdout-filters, -stderr-; NULL: none. */
+    const char *numa;          /* --numa-binding; NULL: none. */
     bool virtual_local_rank;
     const char *signals_to_handle; /* "SIGTERM,SIGINT,SIGHUP,SIGQUIT" */
     bool has_sockets;              /* Workers get one each: MUSTER_AGENT_FD, and MUSTER_ROUND. */
@@ -70,8 +78,9 @@ struct plan;
 int plan_new(const struct plan_config *c, struct plan **ret, struct mu_err *err);
 void plan_free(struct plan *p); /* Takes NULL. Leaves folders alone. */
 
-/* One warning for the user, once per agent: OMP_NUM_THREADS was set to 1. NULL: nothing to say. */
-const char *plan_warning(const struct plan *p);
+/* Warnings for the user, once per agent, from index 0 on: OMP_NUM_THREADS was set to 1, a script
+ * lacks its execute bit. NULL: no more. */
+const char *plan_warning(const struct plan *p, unsigned index);
 /* The name of the failure report: the program as typed. */
 const char *plan_title(const struct plan *p);
 
@@ -102,6 +111,8 @@ struct plan_error {
  * its file copied to TMPDIR, where it stays. */
 void plan_read_error(struct plan *p, uint32_t local_rank, struct plan_error *ret);
 void plan_error_fini(struct plan_error *e);
+/* A worker without an error file: the last line it wrote becomes its message. */
+void plan_error_last_line(struct plan_error *e, const char *text);
 
 /* Copy the error file at `path` to `to` (our own TORCHELASTIC_ERROR_FILE), with "errorCode" added
  * to an inner message. Returns 0 or a negative errno with a sentence. */

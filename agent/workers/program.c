@@ -124,6 +124,25 @@ static void add(struct program *p, const char *word)
     p->head[p->head_count++] = word;
 }
 
+/* What stands in for the script: runs it as __main__, and puts an exception into the error file. */
+static const char run_path_code[] =
+    "import os, runpy, sys\n"
+    "sys.argv = sys.argv[1:]\n"
+    "try:\n"
+    "    runpy.run_path(sys.argv[0], run_name='__main__')\n"
+    "except Exception as e:\n"
+    "    import json, time, traceback\n"
+    "    path = os.environ.get('TORCHELASTIC_ERROR_FILE')\n"
+    "    if path and not os.path.exists(path):\n"
+    "        text = {'message': '%s: %s' % (type(e).__name__, e), 'extraInfo': {\n"
+    "            'py_callstack': traceback.format_exc(), 'timestamp': str(int(time.time()))}}\n"
+    "        try:\n"
+    "            with open(path, 'w') as f:\n"
+    "                json.dump({'message': text}, f)\n"
+    "        except OSError:\n"
+    "            pass\n"
+    "    raise\n";
+
 static int by_python(const struct plan_config *c, struct program *p, struct mu_err *err)
 {
     const char *python = c->python;
@@ -138,17 +157,48 @@ static int by_python(const struct plan_config *c, struct program *p, struct mu_e
     add(p, "-u");
     if (c->kind == PLAN_MODULE)
         add(p, "-m");
+    if (c->kind == PLAN_RUN_PATH) {
+        add(p, "-c");
+        add(p, run_path_code);
+    }
     add(p, c->program);
     p->script_last = true;
     return 0;
+}
+
+/* A script with a #! line for another interpreter, which the missing execute bit hands to Python.
+ */
+static void warn_of_missing_bit(const char *path, char *ret, size_t cap)
+{
+    struct stat st;
+    char head[256];
+    if (stat(path, &st) < 0 || !S_ISREG(st.st_mode) || (st.st_mode & 0111) != 0)
+        return;
+    MU_CLEANUP(mu_closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    ssize_t got = fd < 0 ? -1 : read(fd, head, sizeof(head) - 1);
+    if (got < 3 || head[0] != '#' || head[1] != '!')
+        return;
+    head[got] = '\0';
+    char line[48];
+    const char *word = head + 2 + strspn(head + 2, " \t");
+    (void)snprintf(line, sizeof(line), "%.*s", (int)strcspn(word, "\r\n"), word);
+    if (names_python(head + 2))
+        return;
+    (void)snprintf(ret, cap,
+                   "'%.60s' begins with #!%.40s but may not be executed, and so it is given to "
+                   "Python: chmod +x it to have it run by %.40s",
+                   path, line, line);
 }
 
 int program_resolve(const struct plan_config *c, struct program *ret, struct mu_err *err)
 {
     *ret = (struct program){0};
     bool plain = c->kind == PLAN_PLAIN || (c->kind == PLAN_AUTO && runs_by_itself(c->program));
-    if (!plain)
+    if (!plain) {
+        if (c->kind == PLAN_AUTO)
+            warn_of_missing_bit(c->program, ret->warning, sizeof(ret->warning));
         return by_python(c, ret, err);
+    }
     add(ret, c->program);
     if (c->kind == PLAN_PLAIN)
         return find_in_path(c, c->program, ret->path, err);

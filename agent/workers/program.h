@@ -8,15 +8,16 @@
 
 #include "agent/workers/plan.h"
 
-#define PROGRAM_HEAD_MAX 4
+#define PROGRAM_HEAD_MAX 5
 
 struct program {
     char path[PATH_MAX];                /* For execve. */
     const char *head[PROGRAM_HEAD_MAX]; /* argv[0] and what follows before the arguments; borrowed
                                            from the config. */
     int head_count;
-    bool script_last; /* The last word of the head is a script or module: $local_rank is filled in
-                         there too. */
+    bool script_last;  /* The last word of the head is a script or module: $local_rank is filled in
+                          there too. */
+    char warning[256]; /* A sentence for the user, or "". */
 };
 
 /* Returns 0, or -ENOENT, -EACCES, -ENAMETOOLONG with a sentence. `ret` must stay where it is: head

@@ -44,6 +44,8 @@ static void add_traceback(struct mu_buf *b, const struct report_worker *w)
     add_label(b, "traceback");
     if (w->text != NULL)
         add_indented(b, w->text);
+    else if (w->output != NULL && w->status > 0)
+        (void)mu_buf_adds(b, "none in an error file; see its output below\n");
     else if (w->status < 0)
         (void)mu_buf_addf(b, "Signal %d (%s) received by PID %d\n", -w->status,
                           mu_signal_name(-w->status, name), w->pid);
@@ -70,6 +72,11 @@ add_worker(struct mu_buf *b, uint32_t index, const char *host, const struct repo
     add_label(b, "error_file");
     (void)mu_buf_addf(b, "%s\n", w->error_file != NULL ? w->error_file : "<N/A>");
     add_traceback(b, w);
+    if (w->output != NULL) {
+        add_label(b, "output");
+        (void)mu_buf_adds(b, "its last lines\n  ");
+        add_indented(b, w->output);
+    }
     if (w->extra != NULL) {
         add_label(b, "note");
         (void)mu_buf_addf(b, "%s\n", w->extra);

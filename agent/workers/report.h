@@ -14,6 +14,7 @@ struct report_worker {
     int64_t unix_s;         /* From its error file, else when it was noticed. */
     const char *error_file; /* NULL: none. */
     const char *text;       /* Traceback or message of the error file; NULL: none. */
+    const char *output;     /* Its last lines; NULL: not seen. */
     const char *extra;      /* One more fact ("killed by the kernel for memory"); NULL: none. */
 };
 

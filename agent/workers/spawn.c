@@ -104,6 +104,9 @@ CHILD_CODE static int child_main(struct child *c)
         return child_failed(c, SPAWN_FILES);
     if (child_stdio(c->plan) < 0)
         return child_failed(c, SPAWN_STDIO);
+    if (c->plan->cpus != NULL &&
+        syscall(SYS_sched_setaffinity, 0, c->plan->cpus_bytes, c->plan->cpus) < 0)
+        return child_failed(c, SPAWN_CPUS);
     if (s->files_raised && syscall(SYS_prlimit64, 0, RLIMIT_NOFILE, &s->files, NULL) < 0)
         return child_failed(c, SPAWN_LIMIT);
     /* Ours are close-on-exec from birth; this is for what our own starter left open. Before
@@ -308,6 +311,11 @@ int spawn_open_output(struct spawner *s, int stream, const char *path)
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0600);
     if (fd < 0)
         return -errno;
+    return spawn_use_output(s, stream, fd);
+}
+
+int spawn_use_output(struct spawner *s, int stream, int fd)
+{
     int slot = s->slot[stream - STDOUT_FILENO];
     return dup3(fd, slot, O_CLOEXEC) < 0 ? -errno : slot;
 }

@@ -24,6 +24,7 @@
     X(PARENT, "tie it to the agent's life")                                                        \
     X(FILES, "part with our descriptors")                                                          \
     X(STDIO, "redirect its output")                                                                \
+    X(CPUS, "bind it to its CPUs")                                                                 \
     X(LIMIT, "give back its limit of open files")                                                  \
     X(EXEC, "execve")
 #define X(name, text) SPAWN_##name,
@@ -50,6 +51,8 @@ struct spawn_plan {
     char *const *envp;
     int stdout_fd; /* -1: inherit ours. Not below 3. */
     int stderr_fd;
+    const unsigned long *cpus; /* A mask of cpus_bytes; NULL: inherit ours. */
+    size_t cpus_bytes;
     int cgroup_fd; /* -1: none. Only with clone3; ignored otherwise. */
     int talk_fd;   /* A socket it gets as `talk_at`; 0: none. */
     int talk_at;   /* Above 2. */
@@ -73,6 +76,7 @@ int spawn_reserve_output(struct spawner *s);
 /* The same for a socket: a copy of `fd` in the reserved place, valid until the next call. */
 int spawn_place_talk(struct spawner *s, int fd);
 int spawn_open_output(struct spawner *s, int stream, const char *path);
+int spawn_use_output(struct spawner *s, int stream, int fd); /* The same for an open descriptor. */
 
 /* Start a process that leads its own session, with default signals and none blocked, dies with the
  * calling thread, and has descriptors 0 to 2 and its socket alone. Returns 0: the program runs,

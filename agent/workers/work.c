@@ -404,13 +404,22 @@ static int open_outputs(struct work *w,
                         struct spawn_plan *p,
                         struct mu_err *err)
 {
+    const int *through = r->output_fd != NULL ? r->output_fd + (size_t)2 * i : NULL;
     p->stdout_fd = p->stderr_fd = -1;
-    if (r->stdout_path != NULL && r->stdout_path[i] != NULL) {
+    if (through != NULL && through[0] >= 0) {
+        p->stdout_fd = spawn_use_output(&w->spawner, STDOUT_FILENO, through[0]);
+        if (p->stdout_fd < 0)
+            return spawn_explain(err, i, "pipe", SPAWN_STDOUT, p->stdout_fd);
+    } else if (r->stdout_path != NULL && r->stdout_path[i] != NULL) {
         p->stdout_fd = spawn_open_output(&w->spawner, STDOUT_FILENO, r->stdout_path[i]);
         if (p->stdout_fd < 0)
             return spawn_explain(err, i, r->stdout_path[i], SPAWN_STDOUT, p->stdout_fd);
     }
-    if (r->stderr_path != NULL && r->stderr_path[i] != NULL) {
+    if (through != NULL && through[1] >= 0) {
+        p->stderr_fd = spawn_use_output(&w->spawner, STDERR_FILENO, through[1]);
+        if (p->stderr_fd < 0)
+            return spawn_explain(err, i, "pipe", SPAWN_STDERR, p->stderr_fd);
+    } else if (r->stderr_path != NULL && r->stderr_path[i] != NULL) {
         p->stderr_fd = spawn_open_output(&w->spawner, STDERR_FILENO, r->stderr_path[i]);
         if (p->stderr_fd < 0)
             return spawn_explain(err, i, r->stderr_path[i], SPAWN_STDERR, p->stderr_fd);
@@ -447,6 +456,8 @@ static int start_one(struct work *w, const struct work_round *r, uint32_t i, str
         .path = r->program != NULL ? r->program : r->argv[i][0],
         .argv = r->argv[i],
         .envp = r->envp[i],
+        .cpus = r->cpus != NULL ? r->cpus[i] : NULL,
+        .cpus_bytes = r->cpus_bytes,
     };
     int code = open_outputs(w, r, i, &p, err);
     if (code < 0)
@@ -480,7 +491,7 @@ static int prepare_round(struct work *w, const struct work_round *r, struct mu_e
         w->nproc = 0;
         return mu_err_set(err, code, "no memory for %u workers", r->nproc);
     }
-    if (r->stdout_path != NULL || r->stderr_path != NULL) {
+    if (r->stdout_path != NULL || r->stderr_path != NULL || r->output_fd != NULL) {
         code = spawn_reserve_output(&w->spawner);
         if (code < 0)
             return mu_err_set(err, code, "reserve descriptors for output: %s", strerror(-code));
@@ -489,6 +500,11 @@ static int prepare_round(struct work *w, const struct work_round *r, struct mu_e
     spawn_refresh(&w->spawner);
     spawn_raise_files(&w->spawner, w->talks != NULL ? 3 * r->nproc : r->nproc);
     return 0;
+}
+
+void work_expect_files(struct work *w, uint32_t more)
+{
+    spawn_raise_files(&w->spawner, more);
 }
 
 int work_start(struct work *w,

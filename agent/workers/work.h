@@ -13,6 +13,7 @@
 #include "agent/workers/talk.h"
 #include "base/err.h"
 #include "base/limits.h"
+#include "base/str.h"
 
 /* How a worker ended: exit status >= 0, or minus the signal's number. */
 struct work_exit {
@@ -56,6 +57,24 @@ struct work_round {
      * same path for both: one file. */
     const char *const *stdout_path;
     const char *const *stderr_path;
+    /* By twice the local rank, stderr's one behind: descriptors that take the place of the paths;
+     * -1: none. NULL: none at all. output_open() makes them; they stay the caller's. */
+    const int *output_fd;
+    /* CPUs of each worker, as sched_setaffinity() takes them, cpus_bytes each; NULL array or entry:
+     * ours. */
+    const unsigned long *const *cpus;
+    size_t cpus_bytes;
+
+    /* For output_open(). By local rank: streams (1 stdout, 2 stderr) that also go to our own
+     * stdout and stderr, with a prefix before each line; NULL: none. */
+    const uint8_t *shown;
+    const char *const *prefix;
+    /* Of stdout and of stderr: lines of streams marked in `copied` (as `shown`) with one of these
+     * words in them go here as well. NULL: no. */
+    const uint8_t *copied;
+    const char *copy_path[2];
+    const struct mu_str *copy_words[2];
+    size_t copy_word_count[2];
 };
 
 struct work;
@@ -78,6 +97,8 @@ void work_drop_cgroup(struct work *w);
  * freed. */
 void work_close(struct work *w, void (*done)(void *), void *arg);
 
+/* Room for so many descriptors more; the workers' own limit stays what it was. */
+void work_expect_files(struct work *w, uint32_t more);
 /* Start every worker of a round; a former round must be gone. ret_pids: nproc of them.
  * On failure: -errno with a sentence that names worker, program and what failed ("worker 3: execve
  * './x': permission denied"); *ret_failed is its local rank; those already started are being

@@ -224,13 +224,18 @@ def test_a_program_that_cannot_be_run_is_named_with_the_reason(job, words, text)
     (["--no-such-flag", "true"], 2, "--no-such-flag"),
     (["--rdzv=h", "--standalone", "true"], 2, "--rdzv and --standalone"),
     (["--nnodes", "0", "true"], 1, "--nnodes"),  # As torchrun: a value found senseless later is no usage.
-    (["--tee=3", "true"], 1, "--tee is not available in this version"),
+    (["--tee=4", "true"], 1, "--tee: \"4\" is not one digit 0 to 3"),
+    (["--logs-specs=mine", "true"], 1, "use --log-dir, --redirects and --tee"),
+    (["--numa-binding=x", "true"], 2, "--numa-binding: \"x\" is not one of node|socket|exclusive|core-complex"),
+    (["--exit-status=x", "true"], 2, "--exit-status: \"x\" is not one of one|first"),
+    (["--local-ranks-filter=a", "true"], 1, "--local-ranks-filter: \"a\" is not a whole number"),
+    (["--tee-stdout", "true"], 2, "unknown flag"),
 ])
 def test_bad_usage_is_told_in_a_sentence(job, words, code, text):
     a = job.start(*words).ends(code)
-    sentence, *more = a.err.lines
-    assert sentence.startswith("node-agent: error: ") and text in sentence and a.out.text() == ""
-    assert more == ["node-agent --help lists all flags."] * (code == 2)
+    said = [s for s in a.err.lines if s.startswith("node-agent: error: ")]
+    assert len(said) == 1 and text in said[0] and a.out.text() == ""
+    assert a.err.lines[-1] == ("node-agent --help lists all flags." if code == 2 else said[0])
 
 
 def test_help_into_a_reader_that_has_seen_enough_is_no_failure_and_a_full_disk_is(job):

@@ -21,6 +21,7 @@ ROOMS = {
     "store": set(),
     "job": set(),
     "life": set(),
+    "agent_lines": set(),
 }
 
 

@@ -92,14 +92,15 @@ parse(struct result *r, const char *args, const char *env, const struct agent_ma
 static void describe(const struct result *r, char *out, size_t cap)
 {
     static const char *const rdzv[] = {"standalone", "static", "dynamic"};
-    static const char *const kinds[] = {"auto", "module", "direct"};
+    static const char *const kinds[] = {"auto", "module", "run_path", "direct"};
     const struct agent_options *o = &r->o;
     int n = snprintf(
         out, cap,
         " nodes=%u:%u nproc=%u restarts=%u node_rank=%d join=%s id=%s role=<%s> topology=%s "
         "rdzv=%s at=%s:%u host=%d local=%s jt=%g lc=%g ct=%g st=%g kind=%s program=%s python=%s "
-        "vlr=%d grace=%g sigs=%u:%s log_dir=%s nofiles=%d redirect=%d:%d%d%d%d mi=%g level=%d "
-        "format=%d args=",
+        "vlr=%d grace=%g sigs=%u:%s log_dir=%s nofiles=%d redirect=%d:%d%d%d%d "
+        "tee=%d:%d%d quiet=%d:%d%d label=%d prefix=%s copy=%s,%s events=%d first=%d numa=%s mi=%g "
+        "level=%d format=%d args=",
         o->nodes_min, o->nodes_max, o->nproc, o->max_restarts, o->node_rank,
         o->on_join_restart ? "restart" : "wait", o->run_id != NULL ? o->run_id : "(fresh)", o->role,
         o->topology != NULL ? o->topology : "(none)", rdzv[o->rdzv], o->endpoint.host,
@@ -109,8 +110,13 @@ static void describe(const struct result *r, char *out, size_t cap)
         kinds[o->program_kind], o->program, o->python, o->virtual_local_rank,
         (double)o->shutdown_timeout_ns / 1e9, o->signal_count, o->signals_text,
         o->log_dir != NULL ? o->log_dir : "(none)", o->no_files, o->any_redirect, o->redirects[0],
-        o->redirects[1], o->redirects[2], o->redirects[10], (double)o->monitor_interval_ns / 1e9,
-        o->log_level, o->log_format);
+        o->redirects[1], o->redirects[2], o->redirects[10], o->any_tee, o->tee[0], o->tee[1],
+        o->any_quiet, o->quiet[0], o->quiet[1], o->label,
+        o->line_prefix != NULL ? o->line_prefix : "(usual)",
+        o->copy_words[0] != NULL ? o->copy_words[0] : "(none)",
+        o->copy_words[1] != NULL ? o->copy_words[1] : "(none)", o->events_on_console,
+        o->exit_status_first, o->numa != NULL ? o->numa : "(none)",
+        (double)o->monitor_interval_ns / 1e9, o->log_level, o->log_format);
     for (char *const *a = o->args; a != NULL && *a != NULL && n > 0 && (size_t)n < cap; a++)
         n += snprintf(out + n, cap - (size_t)n, "[%s]", *a);
     if (n > 0 && (size_t)n < cap)
@@ -266,12 +272,22 @@ static const struct row rows[] = {
     {"--start-method=|p", "", 2, "--start-method", NULL},
     {"p", "PET_START_METHOD=bad", 0, "program=p", NULL}, /* torchrun does not check it either. */
     {"--event-log-handler=null|p", "", 0, "program=p", NULL},
-    {"--event-log-handler=console|p", "", 1, "not available in this version", NULL},
+    {"--event-log-handler=console|p", "", 0, "events=1", NULL},
     {"--event-log-handler=x|p", "", 1, "is not one of null, console", NULL},
-    {"--numa-binding=node|p", "", 1, "--numa-binding=node is not available in this version", NULL},
+    {"--numa-binding=node|p", "", 0, "numa=node", NULL},
+    {"--numa_binding|core-complex|p", "", 0, "numa=core-complex", NULL},
     {"--numa-binding=x|p", "", 2, "--numa-binding: \"x\" is not one of", NULL},
-    {"p", "PET_NUMA_BINDING=node", 0, "program=p", NULL}, /* Has no variable. */
-    {"--run-path|p", "", 1, "--run-path is not available in this version", NULL},
+    {"p", "PET_NUMA_BINDING=node", 0, "numa=(none)", NULL}, /* Has no variable. */
+    {"--run-path|p", "", 0, "kind=run_path program=p", NULL},
+    {"p", "PET_RUN_PATH=1", 0, "kind=run_path", NULL},
+    {"--run-path|-m|--no-python|p", "", 0, "kind=run_path", NULL}, /* It beats them. */
+    {"p", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=1h", 1, "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", NULL},
+    {"p", "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT=0", 0, "program=p", NULL},
+    {"--exit-status=first|p", "", 0, "first=1", NULL},
+    {"--exit-status=one|p", "PET_EXIT_STATUS=first", 0, "first=0", NULL},
+    {"--exit-status=worst|p", "", 2, "--exit-status: \"worst\" is not one of one|first", NULL},
+    {"--exit-state=first|p", "", 2, "did you mean --exit-status?", NULL},
+    {"--logs-specs=default|p", "", 0, "program=p", NULL},
     {"--logs-specs=x|p", "", 1, "--logs-specs: \"x\" is a plug-in", NULL},
     {"p", "PET_LOGS_SPECS=x", 0, "program=p", NULL},
     {"--virtual-local-rank|p", "", 0, "vlr=1", NULL},
@@ -316,17 +332,23 @@ static const struct row rows[] = {
     {"--redirects=33|p", "", 1, "--redirects", NULL},
     {"--tee=|p", "", 1, "--tee: \"\" is not one digit", NULL},
     {"--tee=0|p", "", 0, "program=p", NULL},
-    {"--tee=3|p", "", 1, "--tee is not available in this version", NULL},
-    {"--tee=1:3|p", "", 0, "program=p", NULL}, /* Without effect: there is no local rank 1. */
-    {"--tee=1:3|--nproc-per-node=2|p", "", 1, "--tee is not available", NULL},
+    {"--tee=3|p", "", 0, "redirect=0:0000 tee=1:33", NULL},
+    {"-t2|-r|1|p", "", 0, "redirect=1:1111 tee=1:22", NULL},
+    {"-mt3|p", "", 0, "tee=1:33", NULL},
+    {"p", "PET_TEE=1", 0, "tee=1:11", NULL},
+    {"--tee=1:3|p", "", 0, "tee=0:03", NULL}, /* Without effect: there is no local rank 1. */
+    {"--tee=1:3|--nproc-per-node=2|p", "", 0, "tee=1:03", NULL},
+    {"--tee=4|p", "", 1, "--tee: \"4\" is not one digit 0 to 3", NULL},
+    {"--label|p", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<$rank>", 0, "label=1 prefix=<$rank>", NULL},
     {"--log-dir=/x|-r3|p", "", 0, "log_dir=/x nofiles=0 redirect=1:3333", NULL},
-    {"--log-dir=/dev/null|-t3|-r3|p", "", 0, "log_dir=/dev/null nofiles=1 redirect=0:0000", NULL},
+    {"--log-dir=/dev/null|-t3|-r3|p", "", 0, "log_dir=/dev/null nofiles=1 redirect=0:0000 tee=0:00", NULL},
     {"--log-dir=|p", "", 1, "--log-dir is empty", NULL},
-    {"--local-ranks-filter=0,1|--nproc-per-node=2|p", "", 0, "nproc=2", NULL},
-    {"--local-ranks-filter=1|--nproc-per-node=2|p", "", 1, "--local-ranks-filter is not available in this version", NULL},
+    {"--local-ranks-filter=0,1|--nproc-per-node=2|p", "", 0, "quiet=0:00", NULL},
+    {"--local-ranks-filter=1|--nproc-per-node=2|p", "", 0, "quiet=1:10", NULL},
+    {"p", "PET_LOCAL_RANKS_FILTER=0,7", 0, "quiet=0:01", NULL},
     {"--local-ranks-filter=a|p", "", 1, "--local-ranks-filter: \"a\" is not a whole number", NULL},
-    {"--local-ranks-filter=|p", "", 0, "program=p", NULL},
-    {"--duplicate-stdout-filters=zz|--duplicate_stderr_filters|zz|p", "", 0, "program=p", NULL},
+    {"--local-ranks-filter=|p", "", 0, "quiet=0:00", NULL},
+    {"--duplicate-stdout-filters=zz|--duplicate_stderr_filters|zz,y|p", "", 0, "copy=zz,zz,y", NULL},
 
     /* --- PET_ --- */
     {"p", "PET_NPROC_PER_NODE=2|PET_ROLE=zz|PET_MAX_RESTARTS=3|PET_RDZV_BACKEND=c10d|PET_RDZV_ENDPOINT=localhost:0|PET_RDZV_ID=pj", 0,

@@ -204,7 +204,7 @@ static void check_capture(struct capture *c)
     assert_int_equal(r.nproc, config.nproc);
     compare(c, agent, r.envp[local_rank]);
     bool omp = value_of(c->set, "OMP_NUM_THREADS") != NULL;
-    assert_int_equal(plan_warning(p) != NULL, omp);
+    assert_int_equal(plan_warning(p, 0) != NULL, omp);
     plan_free(p);
 }
 

@@ -41,6 +41,32 @@ static void test_one_failure(void **state)
            "============================================================\n");
 }
 
+static void test_last_lines_are_shown(void **state)
+{
+    (void)state;
+    struct report_worker w = {
+        .rank = 0, .pid = 7, .status = 3, .unix_s = 1700000000, .output = "working\n  disk full\n"};
+    report(&w, 1, "t",
+           "=========================================================\n"
+           "t FAILED\n"
+           "---------------------------------------------------------\n"
+           "Failures:\n"
+           "  <NO_OTHER_FAILURES>\n"
+           "---------------------------------------------------------\n"
+           "Root Cause (first observed failure):\n"
+           "[0]:\n"
+           "  time      : 2023-11-14_22:13:20\n"
+           "  host      : n1.example\n"
+           "  rank      : 0 (local_rank: 0)\n"
+           "  exitcode  : 3 (pid: 7) \n"
+           "  error_file: <N/A>\n"
+           "  traceback : none in an error file; see its output below\n"
+           "  output    : its last lines\n"
+           "  working\n"
+           "    disk full\n"
+           "=========================================================\n");
+}
+
 static void test_earliest_second_is_the_cause_and_width_follows(void **state)
 {
     (void)state;
@@ -126,6 +152,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_failure),
+        cmocka_unit_test(test_last_lines_are_shown),
         cmocka_unit_test(test_earliest_second_is_the_cause_and_width_follows),
         cmocka_unit_test(test_no_memory_shows_in_the_buffer),
     };
