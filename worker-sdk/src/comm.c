@@ -41,25 +41,66 @@ size_t muster_dtype_bytes(enum muster_dtype t)
     return 0;
 }
 
-static int choose(const char *name, const struct comm_backend **ret, struct muster_error *err)
+/* NULL: none has this name. */
+static const struct comm_backend *find(const char *name)
+{
+    for (size_t i = 0; i < MU_COUNT(backends); i++)
+        if (strcmp(name, backends[i]->name) == 0)
+            return backends[i];
+    return NULL;
+}
+
+static int unknown(const char *name, struct muster_error *err)
 {
     char known[64] = "";
-    struct muster_error why = {0};
     for (size_t i = 0; i < MU_COUNT(backends); i++) {
-        const struct comm_backend *b = backends[i];
         size_t used = strlen(known);
-        (void)snprintf(known + used, sizeof known - used, "%s%s", used > 0 ? ", " : "", b->name);
-        if (name != NULL && strcmp(name, b->name) != 0)
-            continue;
-        if (b->is_there(&why)) {
-            *ret = b;
-            return 0;
-        }
-        if (name != NULL)
-            return sdk_error(err, -ENODEV, "the backend '%s' does not work here: %s", name,
-                             why.text);
+        (void)snprintf(known + used, sizeof known - used, "%s%s", used > 0 ? ", " : "",
+                       backends[i]->name);
     }
     return sdk_error(err, -EINVAL, "there is no backend '%.32s': choose from %s", name, known);
+}
+
+/* The first that works here; the last one always does. */
+static const struct comm_backend *first_there(void)
+{
+    struct muster_error why = {0};
+    size_t i = 0;
+    while (i + 1 < MU_COUNT(backends) && !backends[i]->is_there(&why))
+        i++;
+    return backends[i];
+}
+
+/* Where nobody names a backend, rank 0's choice is everybody's: ranks that chose by what each
+ * finds could choose differently, and wait for each other. A rank that cannot follow says so in
+ * the backend's open(), where the others hear it. */
+static int choose(muster *m,
+                  const struct muster_comm_options *o,
+                  const struct comm_backend **ret,
+                  struct muster_error *err)
+{
+    const struct muster_env *env = muster_get_env(m);
+    muster_store *store = muster_get_store(m);
+    struct muster_bytes name = {0};
+    char key[NAME_BYTES_MAX + 32];
+    const struct comm_backend *b = o->backend != NULL ? find(o->backend) : first_there();
+    if (b == NULL)
+        return unknown(o->backend, err);
+    *ret = b;
+    if (o->backend != NULL || env->world == 1 || store == NULL)
+        return 0;
+    (void)snprintf(key, sizeof key, "comm/%s/backend", o->name);
+    if (env->rank == 0)
+        return muster_store_set(store, key, b->name, strlen(b->name), err);
+    int r = muster_store_get(store, key, &name, err);
+    if (r < 0)
+        return sdk_error_wrap(err, r, "which backend rank 0 chose for '%s'", o->name);
+    b = find(name.p);
+    r = b != NULL ? 0 : unknown(name.p, err);
+    muster_bytes_free(&name);
+    if (r == 0)
+        *ret = b;
+    return r;
 }
 
 /* The name becomes part of keys in the store. */
@@ -96,7 +137,7 @@ int muster_comm_open(muster *m,
         o.name = "world";
     int r = check_name(o.name, err);
     if (r == 0)
-        r = choose(o.backend, &backend, err);
+        r = choose(m, &o, &backend, err);
     if (r < 0)
         return r;
     struct muster_comm *c = mu_zalloc(mu_mem_default(), sizeof *c);
@@ -112,6 +153,11 @@ int muster_comm_open(muster *m,
     }
     *ret = c;
     return 0;
+}
+
+void *comm_self(const muster_comm *c, const struct comm_backend *of)
+{
+    return c->backend == of ? c->self : NULL;
 }
 
 void muster_comm_close(muster_comm *c)

@@ -46,4 +46,7 @@ struct comm_backend {
 extern const struct comm_backend comm_tcp;
 extern const struct comm_backend comm_nccl;
 
+/* What the backend's open() gave; NULL where `c` is of another backend. */
+void *comm_self(const muster_comm *c, const struct comm_backend *of);
+
 #endif

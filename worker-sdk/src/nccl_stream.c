@@ -7,9 +7,6 @@
 
 #include "worker-sdk/src/sdk.h"
 
-/* comm.c: what the backend's open() gave, NULL where `c` is of another backend. */
-__attribute__((weak)) void *comm_self(const muster_comm *c, const struct comm_backend *of);
-
 int nccl_stream_wait(struct nccl *n, muster_ticket t, void *stream, struct muster_error *err)
 {
     int r = nccl_test(n, t, err);
@@ -44,7 +41,7 @@ int nccl_wait_stream(struct nccl *n, void *stream, struct muster_error *err)
 
 static struct nccl *nccl_of(muster_comm *c, struct muster_error *err)
 {
-    struct nccl *n = c == NULL || comm_self == NULL ? NULL : comm_self(c, &comm_nccl);
+    struct nccl *n = c == NULL ? NULL : comm_self(c, &comm_nccl);
     if (n == NULL)
         (void)sdk_error(err, -ENOTSUP,
                         "the backend \"%s\" has no streams: open the communicator with \"nccl\"",
