@@ -21,6 +21,7 @@ ROOMS = {
     "store": set(),
     "job": set(),
     "life": set(),
+    "surroundings": set(),
 }
 
 
