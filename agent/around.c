@@ -81,23 +81,27 @@ static int read_all(int fd, char *text, size_t cap, size_t *ret_n)
     return -EFBIG;
 }
 
+static int read_text(const char *path, char *text)
+{
+    size_t n = 0;
+    MU_CLEANUP(mu_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int r = fd < 0 ? -errno : read_all(fd, text, FILE_BYTES_MAX, &n);
+    if (r < 0)
+        return r;
+    text[n] = '\0';
+    return memchr(text, '\0', n) != NULL ? -EILSEQ : 0;
+}
+
 static const char *small_file(const char *path, struct mu_err *err)
 {
     static char *text; /* Of the last call. */
-    size_t n = 0;
-    MU_CLEANUP(mu_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    mu_mem_free(mu_mem_default(), text);
-    text = fd < 0 ? NULL : mu_alloc(mu_mem_default(), FILE_BYTES_MAX + 1);
-    int r = fd < 0 ? -errno : text == NULL ? -ENOMEM : read_all(fd, text, FILE_BYTES_MAX, &n);
-    if (r == 0 && memchr(text, '\0', n) != NULL)
-        r = -EINVAL;
-    if (r < 0) {
-        (void)mu_err_set(err, r, "%.100s: %s", path,
-                         r == -EINVAL ? "this is no text" : strerror(-r));
-        return NULL;
-    }
-    text[n] = '\0';
-    return text;
+    if (text == NULL)
+        text = mu_alloc(mu_mem_default(), FILE_BYTES_MAX + 1);
+    int r = text == NULL ? -ENOMEM : read_text(path, text);
+    if (r == 0)
+        return text;
+    (void)mu_err_set(err, r, "%.100s: %s", path, r == -EILSEQ ? "this is no text" : strerror(-r));
+    return NULL;
 }
 
 const struct surroundings_machine around_machine = {

@@ -11,9 +11,9 @@ static bool is_given(const struct reading *rd, const char *name)
     return rd->text[option_row_of(name) - option_rows] != NULL;
 }
 
-static const char *read_env(void *arg, const char *name)
+static const char *read_env(const void *arg, const char *name)
 {
-    return option_env(arg, name);
+    return option_env((char *const *)arg, name);
 }
 
 /* torchrun's words for where to meet are torchrun's in all else, too. */
@@ -101,7 +101,7 @@ int option_take_surroundings(struct reading *rd)
                                    .node_count = is_given(rd, "nnodes") ? rd->o->nodes_max : 0,
                                    .place_wanted = rd->rdzv == NULL,
                                    .env = read_env,
-                                   .env_arg = (void *)(uintptr_t)rd->envp, /* Read only. */
+                                   .env_arg = rd->envp,
                                    .machine = rd->machine->around};
     if (surroundings_find(&ask, &s, rd->err) < 0)
         return option_fail_as(rd, 1);

@@ -127,7 +127,9 @@ static int read_line(const struct search *f, struct mu_str text, struct line *l,
 
 static char lower(char c)
 {
-    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c;
+    if (c >= 'A' && c <= 'Z')
+        return (char)(c - 'A' + 'a');
+    return c;
 }
 
 /* "n1" is "N1" and "n1.cluster.example"; two full names must be equal. */

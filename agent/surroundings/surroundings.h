@@ -50,12 +50,12 @@ struct surroundings_machine {
 
 struct surroundings_ask {
     enum surroundings_kind kind;
-    const char *hostfile;                            /* HOSTFILE: its path. */
-    int64_t node_rank;                               /* Given by the user; -1: not. */
-    uint32_t node_count;                             /* Given by the user (the most); 0: not. */
-    bool place_wanted;                               /* The user did not say where to meet. */
-    const char *(*env)(void *arg, const char *name); /* NULL: unset. */
-    void *env_arg;
+    const char *hostfile; /* HOSTFILE: its path. */
+    int64_t node_rank;    /* Given by the user; -1: not. */
+    uint32_t node_count;  /* Given by the user (the most); 0: not. */
+    bool place_wanted;    /* The user did not say where to meet. */
+    const char *(*env)(const void *arg, const char *name); /* NULL: unset. */
+    const void *env_arg;
     const struct surroundings_machine *machine;
 };
 
