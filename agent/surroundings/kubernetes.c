@@ -76,52 +76,62 @@ static int no_domain(const char *name, struct mu_err *err)
                       name);
 }
 
-/* The first pod's full name, made of this one's: "JOB-0.SUBDOMAIN…". In a JobSet of several equal
- * jobs it is that of the first job: "SET-WORKERS-0-0…". */
+/* Which pod this is, and what its name says: "JOB-3", or "SET-JOBS-2-3" where a JobSet has several
+ * equal jobs. */
+struct pod {
+    uint32_t index;
+    bool many_jobs;
+    uint32_t job_index;
+    char name[MU_HOST_BYTES]; /* Without a domain. */
+    char base[MU_HOST_BYTES]; /* Before the indices: what all pods of our job have. */
+};
+
+/* Read the name, which also is the run id. */
+static int read_name(const struct surroundings_ask *ask,
+                     struct pod *p,
+                     struct surroundings *s,
+                     struct mu_err *err)
+{
+    const char *own = ask->machine->host();
+    size_t own_bytes = strcspn(own, "."); /* With setHostnameAsFQDN it has a domain. */
+    if (own_bytes < sizeof p->name)
+        memcpy(p->name, own, own_bytes);
+    size_t n = before_index(p->name, p->index);
+    if (n == 0)
+        return mu_err_set(err, -EINVAL,
+                          "this pod, %.64s, is not named JOB-%u as the pods of an Indexed Job are: "
+                          "give --rdzv=HOST, the first pod's name",
+                          p->name, p->index);
+    memcpy(p->base, p->name, n - 1);
+    n = p->many_jobs ? before_index(p->base, p->job_index) : n;
+    if (n == 0)
+        return mu_err_set(err, -EINVAL,
+                          "MUSTER_JOB_INDEX=%u does not fit this pod's name, %.64s, of the form "
+                          "SET-JOBS-%u-%u",
+                          p->job_index, p->name, p->job_index, p->index);
+    p->base[n - 1] = '\0';
+    surroundings_set_id(s, "kubernetes", p->base);
+    s->id_from = "the pod's name";
+    return 0;
+}
+
+/* The first pod's full name, made of this one's: "JOB-0.SUBDOMAIN…", "SET-JOBS-0-0.SUBDOMAIN…". */
 static int ask_place(const struct surroundings_ask *ask,
-                     uint32_t index,
-                     bool many_jobs,
-                     uint32_t job_index,
+                     const struct pod *p,
                      struct surroundings *s,
                      struct mu_err *err)
 {
     const char *domain = NULL;
-    char name[MU_HOST_BYTES] = ""; /* Also with setHostnameAsFQDN. */
-    char base[MU_HOST_BYTES];
-    const char *own = ask->machine->host();
-    size_t own_bytes = strcspn(own, ".");
-    if (own_bytes < sizeof name)
-        memcpy(name, own, own_bytes);
-    size_t n = before_index(name, index);
-    if (n == 0 || n >= sizeof base)
-        return mu_err_set(err, -EINVAL,
-                          "this pod, %.64s, is not named JOB-%u as the pods of an Indexed Job are: "
-                          "give --rdzv=HOST, the first pod's name",
-                          name, index);
-    memcpy(base, name, n - 1);
-    base[n - 1] = '\0';
     const char *hosts = ask->machine->file(HOSTS, err);
     if (hosts == NULL)
         return -EINVAL;
-    size_t domain_bytes = find_domain(hosts, name, &domain);
+    size_t domain_bytes = find_domain(hosts, p->name, &domain);
     if (domain_bytes == 0)
-        return no_domain(name, err);
-    surroundings_set_id(s, "kubernetes", base);
-    s->id_from = "the pod's name";
-    s->host_from = "the pod's name and " HOSTS;
-    if (many_jobs) {
-        n = before_index(base, job_index);
-        if (n == 0)
-            return mu_err_set(err, -EINVAL,
-                              "MUSTER_JOB_INDEX=%u does not fit this pod's name, %.64s, of the "
-                              "form SET-JOBS-%u-%u",
-                              job_index, name, job_index, index);
-        base[n - 1] = '\0';
-        surroundings_set_id(s, "kubernetes", base);
-    }
-    int len = snprintf(s->host, sizeof s->host, "%s-0%s%.*s", base, many_jobs ? "-0" : "",
+        return no_domain(p->name, err);
+    int len = snprintf(s->host, sizeof s->host, "%s-0%s%.*s", p->base, p->many_jobs ? "-0" : "",
                        (int)domain_bytes, domain);
-    return len > 0 && (size_t)len < sizeof s->host ? 0 : no_domain(name, err);
+    s->host_from = "the pod's name and " HOSTS;
+    return len > 0 && (size_t)len < sizeof s->host ? 0 : no_domain(p->name, err);
 }
 
 /* A JobSet whose replicated job has several replicas: the manifest hands down the label of the
@@ -151,18 +161,16 @@ static int ask_jobset(const struct surroundings_ask *ask,
 static int
 ask_indexed(const struct surroundings_ask *ask, struct surroundings *s, struct mu_err *err)
 {
-    uint32_t index = 0;
-    uint32_t job_index = 0;
-    bool many_jobs = surroundings_env(ask, "MUSTER_JOB_INDEX") != NULL;
+    struct pod p = {.many_jobs = surroundings_env(ask, "MUSTER_JOB_INDEX") != NULL};
     s->rank_from = "JOB_COMPLETION_INDEX";
-    int r = surroundings_number(ask, s->rank_from, 0, MU_NODES_MAX - 1, &index, err);
+    int r = surroundings_number(ask, s->rank_from, 0, MU_NODES_MAX - 1, &p.index, err);
     if (r < 0)
         return r;
-    s->node_rank = index;
+    s->node_rank = p.index;
     s->port = PORT;
     s->count_from = "MUSTER_NNODES";
-    if (many_jobs)
-        r = ask_jobset(ask, &job_index, s, err);
+    if (p.many_jobs)
+        r = ask_jobset(ask, &p.job_index, s, err);
     if (r == 0 && ask->node_count == 0)
         r = surroundings_number(ask, s->count_from, 1, MU_NODES_MAX, &s->node_count, err);
     if (r == 0 && s->node_count > 0 && s->node_rank >= s->node_count)
@@ -170,9 +178,12 @@ ask_indexed(const struct surroundings_ask *ask, struct surroundings *s, struct m
                        "%s: this is pod %u, and MUSTER_NNODES says that there are %u: it is the "
                        "Job's completions",
                        s->rank_from, s->node_rank, s->node_count);
-    if (r < 0 || !ask->place_wanted || s->node_count == 1)
+    if (r < 0 || s->node_count == 1)
         return r;
-    return ask_place(ask, index, many_jobs, job_index, s, err);
+    r = read_name(ask, &p, s, err);
+    if (!ask->place_wanted)
+        return 0; /* A name of another form tells no id, and none is needed. */
+    return r < 0 ? r : ask_place(ask, &p, s, err);
 }
 
 int kubernetes_ask(const struct surroundings_ask *ask, struct surroundings *s, struct mu_err *err)

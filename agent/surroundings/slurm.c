@@ -94,6 +94,22 @@ static int ask_place(const struct surroundings_ask *ask, struct surroundings *s,
     return 0;
 }
 
+/* The parts of a heterogeneous job are not told of each other in one count. */
+static int check_parts(const struct surroundings_ask *ask, struct mu_err *err)
+{
+    uint32_t parts = 1;
+    if (ask->kind != SURROUNDINGS_AUTO || surroundings_env(ask, "SLURM_HET_SIZE") == NULL)
+        return 0;
+    int r = surroundings_number(ask, "SLURM_HET_SIZE", 0, UINT32_MAX, &parts, err);
+    if (r < 0 || parts <= 1)
+        return r;
+    return mu_err_set(err, -EINVAL,
+                      "this Slurm job has %u parts, and none knows of the others' nodes: give "
+                      "--nnodes and --rdzv=HOST (or --surroundings=slurm, if each part is a job of "
+                      "its own)",
+                      parts);
+}
+
 /* Steps of one job run side by side, and jobs have neighbouring numbers: neither may share a port,
  * so that arithmetic is better than chance here. */
 static uint16_t port_of(uint32_t job, uint32_t step)
@@ -113,7 +129,9 @@ int slurm_ask(const struct surroundings_ask *ask, struct surroundings *s, struct
         return r;
     if (!is_step(ask, &step, err))
         return ask_outside(ask, job, s, err);
-    r = ask_tasks(ask, s, err);
+    r = check_parts(ask, err);
+    if (r == 0)
+        r = ask_tasks(ask, s, err);
     if (r == 0 && surroundings_env(ask, "SLURM_RESTART_COUNT") != NULL)
         r = surroundings_number(ask, "SLURM_RESTART_COUNT", 0, UINT32_MAX, &restarts, err);
     if (r == 0 && ask->place_wanted)

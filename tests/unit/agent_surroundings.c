@@ -234,6 +234,9 @@ static const struct row rows[] = {
     {"slurm-step", "SLURM_STEP_NUM_TASKS=4|SLURM_PROCID=3", "--surroundings=slurm|p", 0, "nodes=4:4 rank=3 at=n1:20001", "--nnodes=4 (SLURM_STEP_NUM_TASKS) --node-rank=3 (SLURM_PROCID)"},
     {"slurm-step", "SLURM_STEP_NUM_NODES=1|SLURM_STEP_NUM_TASKS=2|SLURM_NODEID=0", "p", 1, "srun started 2 tasks on 1 node, and", NULL},
     {"slurm-step", "SLURM_STEP_NUM_NODES=1|SLURM_STEP_NUM_TASKS=1|SLURM_NODEID=0", "p", 0, "nodes=1:1 standalone id=(fresh)", NULL},
+    {"slurm-step", "SLURM_HET_SIZE=2", "p", 1, "this Slurm job has 2 parts, and none knows of the others' nodes: give --nnodes and --rdzv=HOST", NULL},
+    {"slurm-step", "SLURM_HET_SIZE=2", "--nnodes=4|--rdzv=head|p", 0, "nodes=4:4 at=head:29500", NULL},
+    {"slurm-step", "SLURM_HET_SIZE=2", "--surroundings=slurm|p", 0, "nodes=2:2 rank=1", SLURM_SAYS},
     {"slurm-step-pmi2", "", "p", 0, "nodes=2:2 rank=1 at=n1:21010 id=slurm-1.1", SLURM_SAYS},
     {"slurm-batch", "", "p", 1, "Slurm job 1 has 2 nodes, and this is no step of it: type srun --ntasks-per-node=1 in front", NULL},
     {"slurm-batch", "SLURM_STEP_ID=4294967290", "p", 1, "this is no step of it", NULL}, /* salloc's shell. */
@@ -375,7 +378,11 @@ static void test_an_indexed_job_meets_at_its_first_pod(void **state)
     in_pod(&r, "train-1", kubelet_hosts, "-MUSTER_NNODES|PET_NNODES=2:4", "p");
     assert_has(r.shown, " nodes=2:4 rank=1 ");
     in_pod(&r, "train-1", kubelet_hosts, "", "--rdzv=head|p");
-    assert_has(r.shown, " nodes=4:4 rank=1 nproc=1 dynamic at=head:29500 ");
+    assert_has(
+        r.shown,
+        " nodes=4:4 rank=1 nproc=1 dynamic at=head:29500 host=-1 all=0 id=kubernetes-train ");
+    in_pod(&r, "node7", NULL, "", "--rdzv=head|p"); /* On the node's own network. */
+    assert_has(r.shown, " nodes=4:4 rank=1 nproc=1 dynamic at=head:29500 host=-1 all=0 id=none ");
 }
 
 static void test_a_pod_without_a_name_for_others_says_what_to_write(void **state)
