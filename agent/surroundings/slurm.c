@@ -110,11 +110,12 @@ static int check_parts(const struct surroundings_ask *ask, struct mu_err *err)
                       parts);
 }
 
-/* Steps of one job run side by side, and jobs have neighbouring numbers: neither may share a port,
- * so that arithmetic is better than chance here. */
-static uint16_t port_of(uint32_t job, uint32_t step)
+/* Steps of one job run side by side, jobs have neighbouring numbers, and what is left of a job's
+ * first run may not be met by its second: none may share a port, so that arithmetic is better than
+ * chance here. */
+static uint16_t port_of(uint32_t job, uint32_t step, uint32_t restarts)
 {
-    uint64_t offset = (uint64_t)job + UINT64_C(1009) * step;
+    uint64_t offset = (uint64_t)job + UINT64_C(1009) * step + UINT64_C(2017) * restarts;
     return (uint16_t)(SURROUNDINGS_PORT_FIRST + offset % SURROUNDINGS_PORT_COUNT);
 }
 
@@ -138,7 +139,7 @@ int slurm_ask(const struct surroundings_ask *ask, struct surroundings *s, struct
         r = ask_place(ask, s, err);
     if (r < 0)
         return r;
-    s->port = port_of(job, step);
+    s->port = port_of(job, step, restarts);
     s->id_from = "SLURM_JOB_ID, SLURM_STEP_ID";
     (void)snprintf(id, sizeof id, "%u.%u", job, step);
     if (restarts > 0) { /* Requeued: the same numbers again, and not the same job. */

@@ -55,7 +55,7 @@ class Cluster:
         ctld.wait_line(r"Running as primary controller", 60)
         for i in range(1, count + 1):
             self.start(i, "slurmd", "slurmd", "-D", "-N", f"n{i}").wait_line(r"slurmd started", 60)
-        self.run("wait", "sh", "-c", f"until [ $(sinfo -h -t idle -N | wc -l) = {count} ]; do sleep 0.1; done")
+        self.until(f"[ $(sinfo -h -t idle -N | wc -l) = {count} ]")
 
     def start(self, host, name, *words):
         return self.lab.start(f"{name} on n{host}", host, *words, env=self.env)
@@ -66,6 +66,10 @@ class Cluster:
         got = p.wait(120)
         assert got == status, f"{name}: status {got}, {status} was due:\n{p.text()}"
         return p.text()
+
+    def until(self, test):
+        """Slurm tells its states to who asks only."""
+        self.run("until", "sh", "-c", f"until {test}; do sleep 0.1; done")
 
     def sbatch(self, *words, env=None, status=0):
         """A batch job, to its end; what it wrote."""

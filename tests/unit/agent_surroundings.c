@@ -223,7 +223,7 @@ static const struct row rows[] = {
      SLURM_SAYS "20001 (SLURM_STEP_NODELIST) --rdzv-id=slurm-1.0 (SLURM_JOB_ID, SLURM_STEP_ID)\n"},
     {"slurm-step", "SLURM_NODEID=0|SLURM_PROCID=0", "--nproc-per-node=4|p", 0, "nodes=2:2 rank=0 nproc=4 dynamic at=n1:20001 host=-1", "--node-rank=0"},
     {"slurm-step", "SLURM_STEP_ID=7|SLURM_JOB_ID=123456", "p", 0, "at=n1:22519 id=slurm-123456.7", SLURM_SAYS},
-    {"slurm-step", "SLURM_RESTART_COUNT=2", "p", 0, "at=n1:20001 id=slurm-1.0-requeue2", "SLURM_RESTART_COUNT"},
+    {"slurm-step", "SLURM_RESTART_COUNT=2", "p", 0, "at=n1:24035 id=slurm-1.0-requeue2", "SLURM_RESTART_COUNT"},
     {"slurm-step", "SLURM_RESTART_COUNT=0", "p", 0, "id=slurm-1.0", SLURM_SAYS},
     {"slurm-step", "SLURM_STEP_NODELIST=gpu[007-009,12],x", "p", 0, "at=gpu007:20001", "--rdzv=gpu007:20001"},
     {"slurm-step", "-SLURM_STEP_NODELIST", "p", 0, "at=n1:20001", "(SLURM_JOB_NODELIST)"},
