@@ -598,6 +598,8 @@ static void share_rdzv(struct agent *a)
 static const char *serving_address(const struct agent *a, const char *host)
 {
     const char *typed = a->o->endpoint.host;
+    if (a->o->serves_everywhere)
+        return "*";
     struct mu_addr numeric;
     bool meant = a->o->nodes_max == 1 || strstr(typed, "localhost") != NULL ||
                  mu_addr_parse(typed, 0, &numeric) == 0;

@@ -58,6 +58,16 @@ static int bad_usage(const struct command *c, int status, const struct mu_err *e
     return status;
 }
 
+/* Warnings, one a line. */
+static void print_notes(const char *name, struct mu_buf *notes)
+{
+    for (const char *p = mu_buf_cstr(notes); *p != '\0';) {
+        size_t n = strcspn(p, "\n");
+        (void)fprintf(stderr, "%s: %.*s\n", name, (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+}
+
 static int agent_main(struct warden *warden, void *arg)
 {
     extern char **environ;
@@ -71,8 +81,7 @@ static int agent_main(struct warden *warden, void *arg)
     mu_buf_init(&notes, mu_mem_default());
     int r = agent_options_parse(&o, c->argc, c->argv, environ, &agent_machine_real, &notes, &status,
                                 &err);
-    if (notes.n > 0)
-        (void)fputs(mu_buf_cstr(&notes), stderr);
+    print_notes(c->name, &notes);
     mu_buf_fini(&notes);
     if (r < 0)
         return bad_usage(c, status, &err);

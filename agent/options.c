@@ -542,8 +542,9 @@ static int resolve_log_level(struct reading *rd)
 
 static int resolve(struct reading *rd)
 {
-    static int (*const steps[])(struct reading *) = {resolve_program, resolve_nproc, resolve_output,
-                                                     resolve_log_level, option_resolve_rdzv};
+    static int (*const steps[])(struct reading *) = {
+        option_take_surroundings, resolve_program,   resolve_nproc,
+        resolve_output,           resolve_log_level, option_resolve_rdzv};
     for (size_t i = 0; i < MU_COUNT(steps); i++) {
         int r = steps[i](rd);
         if (r < 0)

@@ -4,13 +4,15 @@
  * One table (options_table.c) gives the parser, usage, --help and the man page. Words of the
  * command line beat PET_* variables, the last occurrence of a flag wins, unique prefixes are
  * enough, and the first word that is no flag is the program. Source: torchrun 2.13, seen from
- * outside; where it differs, a comment says so. */
+ * outside; where it differs, a comment says so. What neither words nor variables say is taken from
+ * the launcher that started us (agent/surroundings). */
 #ifndef MUSTER_AGENT_OPTIONS_H
 #define MUSTER_AGENT_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/surroundings/surroundings.h"
 #include "base/err.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -59,10 +61,12 @@ struct agent_machine {
     uint32_t (*cpus)(void); /* CPUs of the affinity mask. */
     /* GPUs: entries of `visible` ($CUDA_VISIBLE_DEVICES; NULL: unset), else device nodes. */
     uint32_t (*gpus)(const char *visible);
+    const struct surroundings_machine *around;
 };
 extern const struct agent_machine agent_machine_real;
 
-/* Strings are borrowed from argv and envp, or static. Times are in ns. */
+/* Strings are borrowed from argv and envp, static, or in here: not to be copied. Times are in ns.
+ */
 struct agent_options {
     enum agent_mode mode;
 
@@ -80,6 +84,7 @@ struct agent_options {
     /* where and how to meet */
     enum agent_rdzv rdzv;
     struct mu_endpoint endpoint; /* STANDALONE: localhost, port 0. Port 0: a free one. */
+    bool serves_everywhere;      /* If this agent serves: at every address, not at endpoint's. */
     int is_host; /* rdzv-conf is_host: 1 serve the rendezvous here, 0 never, -1 find out. */
     const char *local_addr;     /* NULL: not given. */
     int64_t join_timeout_ns;    /* For enough nodes to come. */
@@ -117,6 +122,11 @@ struct agent_options {
     int64_t monitor_interval_ns;       /* Checked; nothing here polls. */
     enum mu_log_level log_level;
     enum mu_log_format log_format;
+
+    /* Where texts live that the surroundings told; the others point here. */
+    char around_place[MU_HOST_BYTES + 16];
+    char around_id[MU_RUN_ID_BYTES];
+    char around_nproc[12];
 };
 
 /* Read the command line and the environment.

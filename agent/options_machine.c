@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/around.h"
+
 /* CPUs of the affinity mask, for masks of any size. */
 static uint32_t count_cpus(void)
 {
@@ -61,4 +63,4 @@ static uint32_t count_gpus(const char *visible)
     return listed < n ? listed : n;
 }
 
-const struct agent_machine agent_machine_real = {count_cpus, count_gpus};
+const struct agent_machine agent_machine_real = {count_cpus, count_gpus, &around_machine};

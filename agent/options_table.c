@@ -349,6 +349,31 @@ static int set_rdzv(struct reading *rd, const char *text, const char *what)
     return 0;
 }
 
+static int set_surroundings(struct reading *rd, const char *text, const char *what)
+{
+    static const char *const words[] = {
+        [SURROUNDINGS_AUTO] = "auto",   [SURROUNDINGS_NONE] = "none",
+        [SURROUNDINGS_SLURM] = "slurm", [SURROUNDINGS_OPENMPI] = "openmpi",
+        [SURROUNDINGS_PMI] = "pmi",     [SURROUNDINGS_KUBERNETES] = "kubernetes"};
+    char shown[48];
+    for (size_t i = 0; i < MU_COUNT(words); i++) {
+        if (strcmp(words[i], text) != 0)
+            continue;
+        rd->surroundings = (enum surroundings_kind)i;
+        return 0;
+    }
+    return option_fail(rd, 2, "%s: %s is not one of auto|none|slurm|openmpi|pmi|kubernetes", what,
+                       mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
+}
+
+static int set_hostfile(struct reading *rd, const char *text, const char *what)
+{
+    if (text[0] == '\0')
+        return option_fail(rd, 1, "%s is empty: give a file with one host a line", what);
+    rd->hostfile = text;
+    return 0;
+}
+
 static int set_on_join(struct reading *rd, const char *text, const char *what)
 {
     char shown[48];
@@ -472,6 +497,13 @@ const struct option_row option_rows[] = {
     {"rdzv", 0, OPTION_OWN, "HOST[:PORT]", set_rdzv, NULL,
      "Where nodes meet: an rdzv-server, port 29500 unless given. If HOST is this node and nothing listens there, this "
      "agent serves it. Takes the place of --rdzv-backend and --rdzv-endpoint."},
+    {"surroundings", 0, OPTION_OWN | OPTION_WORDS, "auto|none|slurm|openmpi|pmi|kubernetes", set_surroundings, "auto",
+     "Who tells how many nodes there are, which one this is and where they meet, as far as no flag and no PET_ variable does: "
+     "srun, Open MPI's mpirun, MPICH's or Intel's mpiexec (pmi), a Kubernetes Job. A line says what was taken from "
+     "where. auto: whoever started this agent. Named, each task counts as a node, also several on one host."},
+    {"hostfile", 0, OPTION_OWN, "FILE", set_hostfile, NULL,
+     "The nodes, one host a line: HOST, HOST slots=N or HOST:N, N being its workers. They meet at the first; this node's "
+     "line is found by its name or addresses, or is --node-rank (from 0). The same file on every node."},
     {"on-join", 0, OPTION_OWN | OPTION_WORDS, "wait|restart", set_on_join, "wait",
      "What a node that arrives while the job runs does when there is room: wait for the next round, or start one "
      "(as torchrun does: the default with backend c10d)."},

@@ -53,6 +53,8 @@ struct reading {
     const char *tee_text;
     const char *redirects_text;
     const char *filter_text;
+    const char *hostfile;
+    enum surroundings_kind surroundings;
     bool standalone;
     bool module;
     bool no_python;
@@ -89,6 +91,10 @@ int option_int(struct reading *rd,
                int64_t max,
                const char *what,
                int64_t *ret);
+
+/* What was left open, as the launcher tells it (after every row was read, before anything is made
+ * of it). */
+int option_take_surroundings(struct reading *rd);
 
 /* Which rendezvous is meant (after every row was read), and its settings. */
 int option_resolve_rdzv(struct reading *rd);

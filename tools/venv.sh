@@ -1,5 +1,5 @@
 #!/bin/bash
-# Print the Python of a virtual environment with PyTorch, for the tests beside real PyTorch. Made once, outside the tree, and used again:
+# Print the Python of a virtual environment with PyTorch and the schemas of Kubernetes, for the tests beside them. Made once, outside the tree, and used again:
 # ${MUSTER_VENV:-/var/tmp/muster-venv}. `--check` only looks: fails when there is none that works.
 set -euo pipefail
 
@@ -8,7 +8,7 @@ torch=2.13.0
 works() {
     [[ -x $venv/bin/python ]] && "$venv/bin/python" - "$torch" >/dev/null 2>&1 <<'PY'
 import sys
-import numpy, pytest, torch
+import kubernetes_validate, numpy, pytest, torch
 import torch.distributed
 assert torch.__version__.split("+")[0] == sys.argv[1]
 PY
@@ -29,9 +29,10 @@ fi
     python3 -m venv "$venv"
 }
 # Takes what is there already: a half-made one is completed.
-"$venv/bin/pip" install --quiet --disable-pip-version-check "torch==$torch" numpy pytest pytest-timeout jsonschema >&2
+"$venv/bin/pip" install --quiet --disable-pip-version-check "torch==$torch" numpy pytest pytest-timeout jsonschema \
+    kubernetes-validate >&2
 works || {
-    echo "tools/venv.sh: torch $torch does not import from $venv" >&2
+    echo "tools/venv.sh: torch $torch or kubernetes-validate does not import from $venv" >&2
     exit 1
 }
 echo "$venv/bin/python"

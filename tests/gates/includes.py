@@ -21,6 +21,7 @@ ROWS = [
     ("rendezvous/store/", PURE_BASE + ["rendezvous/store/"], ["uthash.h", "utlist.h"], True),
     ("rendezvous/job/", PURE_BASE + ["rendezvous/job/"], ["uthash.h", "utlist.h"], True),
     ("agent/life/", PURE_BASE + ["agent/life/"], ["uthash.h", "utlist.h"], True),
+    ("agent/surroundings/", PURE_BASE + ["agent/surroundings/"], [], True),
     ("rendezvous/server/", ["base/", "rendezvous/"], ["uv.h", "openssl/", "sqlite3.h", "microhttpd.h", "curl/", "uthash.h", "utlist.h"], False),
     ("agent/workers/lines.", PURE_BASE + ["agent/workers/lines.h"], [], True),
     ("agent/workers/", ["base/", "agent/workers/", "agent/life/"], ["uv.h", "hwloc", "cjson/", "uthash.h", "utlist.h"], False),

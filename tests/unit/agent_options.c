@@ -31,8 +31,8 @@ static uint32_t no_gpus(const char *visible)
     return 0;
 }
 
-static const struct agent_machine with_gpus = {six_cpus, four_gpus};
-static const struct agent_machine without_gpus = {six_cpus, no_gpus};
+static const struct agent_machine with_gpus = {six_cpus, four_gpus, NULL};
+static const struct agent_machine without_gpus = {six_cpus, no_gpus, NULL};
 
 /* argv and envp of a row: words behind the program's own name, split at '|'. */
 struct line {
