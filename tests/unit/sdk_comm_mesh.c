@@ -57,13 +57,16 @@ static void go(void *arg, uint32_t rank)
                            .deadline_ns = mu_now_ns() + t->timeout_ns};
     memcpy(s.token, t->token[rank], sizeof s.token);
     t->result[rank] = mesh_connect(&s, &t->fabric[rank], &t->cause[rank]);
+    (void)close(t->listeners[rank]); /* As after a start, so that who still connects hears of it. */
+    t->listeners[rank] = -1;
 }
 
 static void leave(struct town *t)
 {
     for (uint32_t i = 0; i < t->size; i++) {
         tcp_fabric_fini(&t->fabric[i]);
-        (void)close(t->listeners[i]);
+        if (t->listeners[i] >= 0)
+            (void)close(t->listeners[i]);
     }
 }
 
@@ -142,17 +145,18 @@ static void test_absent_rank_is_named(void **state)
     leave(&t);
 }
 
-/* Who answers with a wrong token is somebody else on that port: refused, and said so. */
+/* Who answers with a wrong token is somebody else on that port: refused, and said so. Both sides
+ * may be the first to see it, as each connects to the other; the other one sees the end. */
 static void test_wrong_answer_is_refused(void **state)
 {
     struct town t;
     found(&t, 2, false);
     t.token[0][MESH_TOKEN_BYTES - 1] = 9; /* Of the half that the one who accepts shows. */
-    t.timeout_ns = 5 * MU_NS_PER_S;
     rig_each(&t.rig, go, &t);
-    assert_int_equal(t.result[1], -EPERM);
-    assert_has(t.cause[1].text, "does not know the token");
-    assert_true(t.result[0] < 0);
+    assert_true(t.result[0] < 0 && t.result[1] < 0);
+    uint32_t first = t.result[0] == -EPERM ? 0 : 1;
+    assert_int_equal(t.result[first], -EPERM);
+    assert_has(t.cause[first].text, "does not know the token");
     leave(&t);
 }
 
