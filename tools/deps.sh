@@ -9,7 +9,7 @@ set -euo pipefail
 build=(gcc libc6-dev cmake ninja-build pkg-config python3 libuv1-dev libcjson-dev libcurl4-openssl-dev libmicrohttpd-dev libssl-dev uthash-dev
     libhwloc-dev libopenblas-dev)
 demo=(curl jq procps)
-test=(libcmocka-dev python3-pytest python3-pytest-timeout python3-jsonschema python3-venv python3-torch hydra mpich openmpi-bin redis-server
+test=(g++ libcmocka-dev python3-pytest python3-pytest-timeout python3-jsonschema python3-venv python3-torch hydra mpich openmpi-bin redis-server
     slurmctld slurmd slurm-client munge
     nftables iproute2 systemd dbus util-linux valgrind strace clang clang-format clang-tidy libclang-rt-14-dev)
 

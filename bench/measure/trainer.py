@@ -2,11 +2,13 @@
 import json
 import os
 
-from .common import Missing, lines_of, median
+from .common import Missing, lines_of, median, running_many
 
-EPOCHS = 5  # Timed, after one to warm up; on both sides.
+EPOCHS = 20  # Timed, after one to warm up.
+TORCH_EPOCHS = 5
 LIMITS = {1: 1 / 1.7, 2: 1 / 2.2}  # Of PyTorch's time.
 TWO_OF_ONE = 1 / 1.8  # Two ranks take at most this part of one rank's time.
+OF_APART = 1.2  # And at most so many times what two trainers take that wait for nobody.
 PEAK_MIB = 20
 
 
@@ -27,6 +29,23 @@ def ours(bench, world):
     return seconds / items * 1e6, max(e["peak_kib"] for r in ends for e in r) / 1024
 
 
+def apart(bench):
+    """us a sample of two trainers at once that know nothing of each other: what the machine gives two ranks at most."""
+    trainer = bench.ours("trainer")
+    files = [bench.tmp / f"trainer-apart-{i}" for i in (0, 1)]
+    cmds = [[trainer, "--device", "cpu", "--data", bench.root.parent / "tests" / "data" / "digits.bin", "--epochs", EPOCHS + 1, "--events", f]
+            for f in files]
+    with running_many(cmds, cwd=bench.tmp) as procs:
+        for p in procs:
+            p.wait(600)
+    rates = []
+    for f in files:
+        events = [json.loads(s) for s in f.read_text().splitlines()]
+        items = sum(e["items"] for e in events if e["event"] == "step" and e["epoch"] > 0)
+        rates.append(items / sum(e["seconds"] for e in events if e["event"] == "epoch" and e["epoch"] > 0))
+    return 1e6 / sum(rates)
+
+
 def run_quietly(cmd):
     """Like lines_of(), for a program whose lines are for people."""
     import subprocess
@@ -40,18 +59,20 @@ def torchs(bench, world):
         bench.note(f"{bench.torchrun} is not there: PyTorch's column stays empty")
         return None, None
     got = lines_of(["env", "OMP_NUM_THREADS=1", bench.torchrun, "--standalone", f"--nproc_per_node={world}",
-                    bench.root / "torch_trainer.py", "--data", bench.root.parent / "tests" / "data" / "digits.bin", "--epochs", EPOCHS])
+                    bench.root / "torch_trainer.py", "--data", bench.root.parent / "tests" / "data" / "digits.bin", "--epochs", TORCH_EPOCHS])
     return 1e6 / got[0]["samples_per_s"], got[0]["peak_mib"]
 
 
 def measure(bench):
     rounds = 3 if bench.quick else 9
+    alone = []
     seen = {(who, world): [] for who in ("muster", "torchrun") for world in (1, 2)}
     for _ in range(rounds):  # Interleaved: what else the machine does falls on all.
         for world in (1, 2):
             seen["torchrun", world].append(torchs(bench, world))
             for _ in range(2):
                 seen["muster", world].append(ours(bench, world))
+        alone.append(apart(bench))
     best = {k: min((v[0] for v in some if v[0]), default=None) for k, some in seen.items()}
     for world in (1, 2):
         checks = [("ratio", LIMITS[world], "torchrun")]
@@ -61,5 +82,7 @@ def measure(bench):
         bench.add("trainer", f"{world} rank{many}, a sample, median", "us", mid, checks)
     part = {who: best[who, 2] and best[who, 2] / best[who, 1] for who in ("muster", "torchrun")}
     bench.add("trainer", "2 ranks' time of 1 rank's, best", "x", part, [("max", TWO_OF_ONE)])
+    bench.add("trainer", "2 ranks, a sample, median", "us", {"muster": median([v[0] for v in seen["muster", 2]]), "apart": median(alone)},
+              [("ratio", OF_APART, "apart")], note="apart: two trainers of one rank each, at once")
     peak = {who: max((v[1] for w in (1, 2) for v in seen[who, w] if v[1]), default=None) for who in ("muster", "torchrun")}
     bench.add("trainer", "most memory of a rank", "MiB", peak, [("max", PEAK_MIB)])
