@@ -29,7 +29,7 @@ ROWS = [
     ("agent/main.c", ["base/", "agent/", "rendezvous/server/", "rendezvous/store/"], ["uv.h"], False),
     ("agent/", ["base/", "agent/"], ["uv.h", "cjson/"], False),
     ("worker-sdk/include/", [], [], False),
-    ("worker-sdk/src/store_serve.", ["base/", "worker-sdk/", "rendezvous/store/"], ["uthash.h", "utlist.h"], False),
+    ("worker-sdk/src/store/store_serve.", ["base/", "worker-sdk/", "rendezvous/store/"], ["uthash.h", "utlist.h"], False),
     ("worker-sdk/", ["base/", "worker-sdk/"], ["uthash.h", "utlist.h", "cjson/"], False),
     ("trainer-example/", ["trainer-example/"], ["cuda", "cublas"], False),
     ("launcher/", ["base/", "launcher/"], ["curl/", "cjson/", "uv.h"], False),

@@ -1,4 +1,4 @@
-/* worker-sdk/src/checkpoint.c: which checkpoint is found, who may write, what is removed. Killed
+/* worker-sdk/src/ddp/checkpoint.c: which checkpoint is found, who may write, what is removed. Killed
  * writers and full disks are tests/blackbox/test_sdk_checkpoint.py's. */
 #include "tests/unit/unit.h"
 
@@ -12,7 +12,7 @@
 
 #include <muster/checkpoint.h>
 
-#include "worker-sdk/src/sdk.h"
+#include "worker-sdk/src/core/sdk.h"
 
 int muster_comm_barrier(muster_comm *c, int64_t timeout_ns, struct muster_error *err)
 {

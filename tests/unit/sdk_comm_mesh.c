@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "tests/unit/sdk_comm_rig.h"
-#include "worker-sdk/src/tcp_mesh.h"
+#include "worker-sdk/src/comm/tcp_mesh.h"
 
 struct town {
     struct rig rig;

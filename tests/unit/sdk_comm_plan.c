@@ -3,8 +3,8 @@
 #include "tests/unit/unit.h"
 
 #include "tests/unit/sdk_comm_rig.h"
-#include "worker-sdk/src/tcp_meet.h"
-#include "worker-sdk/src/tcp_plan.h"
+#include "worker-sdk/src/comm/tcp_meet.h"
+#include "worker-sdk/src/comm/tcp_plan.h"
 
 #define RANKS 33
 

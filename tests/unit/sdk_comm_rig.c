@@ -10,7 +10,7 @@
 #include <muster/store.h>
 
 #include "base/check.h"
-#include "worker-sdk/src/tcp_meet.h"
+#include "worker-sdk/src/comm/tcp_meet.h"
 
 static void pair(int *a, int *b)
 {

@@ -4,7 +4,7 @@
 
 #include <muster/comm.h>
 
-#include "worker-sdk/src/tcp.h"
+#include "worker-sdk/src/comm/tcp.h"
 
 #define RIG_RANKS_MAX 8
 

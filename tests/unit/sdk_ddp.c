@@ -1,4 +1,4 @@
-/* worker-sdk/src/ddp.c and ddp_check.c: what the reducer hands to a communicator, when, and what it
+/* worker-sdk/src/ddp/ddp.c and ddp_check.c: what the reducer hands to a communicator, when, and what it
  * says. The communicator is a fake: its peers hold what this rank holds, unless a test says else.
  */
 #include "tests/unit/unit.h"
@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "worker-sdk/src/ddp.h"
+#include "worker-sdk/src/ddp/ddp.h"
 
 /* --- a communicator whose peers are made up --- */
 

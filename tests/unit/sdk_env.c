@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-#include "worker-sdk/src/env.h"
+#include "worker-sdk/src/core/env.h"
 
 struct row {
     const char *title;

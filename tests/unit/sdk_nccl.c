@@ -1,12 +1,12 @@
 /* Opening NCCL and CUDA's driver by name, and freeing a communicator under a deadline. */
-#include "worker-sdk/src/nccl_free.h"
+#include "worker-sdk/src/nccl/nccl_free.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #include "tests/unit/unit.h"
-#include "worker-sdk/src/sdk.h"
+#include "worker-sdk/src/core/sdk.h"
 
 static int use_standin(void **state)
 {

@@ -20,8 +20,8 @@ foreach(name nccl_ids nccl_ops)
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/sdk)
 endforeach()
 
-mu_unit(sdk.nccl SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/sdk_nccl.c ${sdk}/src/nccl_lib.c ${sdk}/src/cuda_lib.c ${sdk}/src/nccl_free.c
-    ${sdk}/src/error.c LINK mu_base ${CMAKE_DL_LIBS})
+mu_unit(sdk.nccl SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/sdk_nccl.c ${sdk}/src/nccl/nccl_lib.c ${sdk}/src/nccl/cuda_lib.c ${sdk}/src/nccl/nccl_free.c
+    ${sdk}/src/core/error.c LINK mu_base ${CMAKE_DL_LIBS})
 target_include_directories(unit_sdk_nccl PRIVATE ${sdk}/include)
 target_compile_definitions(unit_sdk_nccl PRIVATE STANDIN="$<TARGET_FILE:nccl_standin>")
 add_dependencies(unit_sdk_nccl nccl_standin)

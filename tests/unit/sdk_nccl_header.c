@@ -6,9 +6,9 @@
 
 /* nccl.h has macros of these names, which the library does not see. */
 #undef NCCL_UNDEF_INT
-#include "worker-sdk/src/nccl_lib.h"
+#include "worker-sdk/src/nccl/nccl_lib.h"
 
-#include "worker-sdk/src/cuda_lib.h"
+#include "worker-sdk/src/nccl/cuda_lib.h"
 
 #include "tests/unit/unit.h"
 

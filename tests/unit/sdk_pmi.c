@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "worker-sdk/src/pmi.h"
+#include "worker-sdk/src/core/pmi.h"
 
 #define SECOND INT64_C(1000000000)
 #define HELLO "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"

@@ -17,7 +17,7 @@
 
 #include "agent/workers/errfile.h"
 #include "agent/workers/talk.h"
-#include "worker-sdk/src/sdk.h"
+#include "worker-sdk/src/core/sdk.h"
 
 #define WAIT_MS 20000
 

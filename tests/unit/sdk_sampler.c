@@ -10,8 +10,8 @@
 #include <cjson/cJSON.h>
 #include <muster/sampler.h>
 
-#include "worker-sdk/src/mt19937.h"
-#include "worker-sdk/src/randperm.h"
+#include "worker-sdk/src/sampler/mt19937.h"
+#include "worker-sdk/src/sampler/randperm.h"
 
 #define LARGE_FROM 10000000
 

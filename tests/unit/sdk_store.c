@@ -15,8 +15,8 @@
 #include <muster/store.h>
 
 #include "base/addr.h"
-#include "worker-sdk/src/store_serve.h"
-#include "worker-sdk/src/store_wire.h"
+#include "worker-sdk/src/store/store_serve.h"
+#include "worker-sdk/src/store/store_wire.h"
 
 #define MS INT64_C(1000000)
 #define LONG (20000 * MS)

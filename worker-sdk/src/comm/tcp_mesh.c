@@ -1,0 +1,466 @@
+/* Connecting all ranks with each other; see tcp_mesh.h.
+ *
+ * Each rank connects to the lower ones and, for bulk data, to the next of the ring; it accepts the
+ * rest. Whoever connects shows the first half of the token and says who it is; whoever accepts
+ * answers with the second half. One poll loop does it all, so that no peer or stranger holds up
+ * another. */
+#include "worker-sdk/src/comm/tcp_mesh.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "worker-sdk/src/core/sdk.h"
+
+/* "MUSTCOM1", in an order that tells endianness. */
+#define HELLO_MAGIC UINT64_C(0x314d4f435453554d)
+#define HALF (MESH_TOKEN_BYTES / 2)
+/* Connections that have not shown the token: above it the oldest is dropped. */
+#define UNPROVEN_MAX 64
+#define TRY_AGAIN_NS MU_NS_PER_MS /* A Unix listener's queue is full: there is no event for it. */
+
+enum purpose {
+    MESH,
+    RING
+};
+
+struct hello {
+    uint64_t magic;
+    uint8_t proof[HALF];
+    uint32_t from;
+    uint32_t to;
+    uint32_t purpose;
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct hello) == 40, "a greeting has 40 bytes");
+
+enum conn_state {
+    FREE,
+    AGAIN,      /* Connect once more. */
+    CONNECTING, /* Out. */
+    ASKING,     /* Out: hello sent, waits for the answer. */
+    UNPROVEN,   /* In: waits for the hello. */
+};
+
+struct conn {
+    enum conn_state state;
+    int fd;
+    uint32_t peer; /* Out. */
+    enum purpose purpose;
+    uint64_t number; /* In: the order of arrival. */
+    uint8_t buf[sizeof(struct hello)];
+    size_t n;
+};
+
+struct mesh {
+    const struct mesh_start *s;
+    struct tcp_fabric *f;
+    struct conn *out; /* rank + 1: to the lower ranks, and to the next one. */
+    size_t out_count;
+    struct conn in[UNPROVEN_MAX];
+    uint64_t accepted;
+    bool *quiet; /* Of a rank: its link has something to read that can wait. */
+    struct pollfd *polls;
+    size_t missing; /* Connections that are to come. */
+    struct muster_cause *cause;
+};
+
+int mesh_random(void *ret, size_t n)
+{
+    ssize_t got = getrandom(ret, n, 0);
+    return got == (ssize_t)n ? 0 : -EIO;
+}
+
+static socklen_t unix_address(const char *name, struct sockaddr_un *ret)
+{
+    *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+    size_t n = strlen(name);
+    memcpy(ret->sun_path + 1, name, n); /* A leading NUL: no file. */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
+}
+
+int mesh_listen_unix(char *ret_name, struct muster_error *err)
+{
+    uint64_t r[2];
+    struct sockaddr_un a;
+    if (mesh_random(r, sizeof r) < 0)
+        return sdk_error(err, -EIO, "the kernel gives no random bytes");
+    (void)snprintf(ret_name, MESH_UNIX_BYTES, "muster-%016llx%016llx", (unsigned long long)r[0],
+                   (unsigned long long)r[1]);
+    socklen_t n = unix_address(ret_name, &a);
+    MU_CLEANUP(mu_closep) int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, n) < 0 || listen(fd, 4096) < 0) {
+        int code = -errno;
+        return sdk_error(err, code, "cannot listen for ranks of this host: %s",
+                         strerrordesc_np(-code));
+    }
+    return mu_steal_fd(&fd);
+}
+
+static int fail(struct mesh *m, uint32_t peer, int code, const char *what)
+{
+    *m->cause =
+        (struct muster_cause){.peer = (int32_t)peer, .code = code, .phase = MUSTER_PHASE_START};
+    (void)snprintf(m->cause->text, sizeof m->cause->text, "rank %u on %s %s (%s)", peer,
+                   m->s->peers[peer].host, what, strerrordesc_np(-code));
+    return code;
+}
+
+/* --- one connection --- */
+
+static void drop(struct conn *c)
+{
+    if (c->fd >= 0)
+        (void)close(c->fd);
+    *c = (struct conn){.fd = -1};
+}
+
+static void set_options(int fd, enum purpose p, bool is_unix)
+{
+    int one = 1, idle = 5, interval = 3, probes = 3, room = 1 << 20;
+    if (is_unix && p == RING) { /* The kernel cuts it to its limit. */
+        (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+        return;
+    }
+    if (is_unix)
+        return;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    /* A host that is gone is noticed on the idle links; stopped processes still answer this. */
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+static void establish(struct mesh *m, struct conn *c)
+{
+    if (c->purpose == MESH)
+        m->f->mesh[c->peer] = c->fd;
+    else if (c >= m->out && c < m->out + m->out_count)
+        m->f->ring_next = c->fd;
+    else
+        m->f->ring_prev = c->fd;
+    *c = (struct conn){.fd = -1};
+    m->missing--;
+}
+
+static int say_hello(struct mesh *m, struct conn *c)
+{
+    struct hello h = {
+        .magic = HELLO_MAGIC, .from = m->s->rank, .to = c->peer, .purpose = c->purpose};
+    memcpy(h.proof, m->s->token, HALF);
+    int code = 0;
+    socklen_t n = sizeof code;
+    (void)getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &code, &n);
+    if (code == 0 && send(c->fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h)
+        code = errno != 0 ? errno : EIO;
+    if (code != 0)
+        return fail(m, c->peer, -code, "cannot be reached");
+    c->state = ASKING;
+    return 0;
+}
+
+static int begin_connect(struct mesh *m, struct conn *c)
+{
+    const struct mesh_peer *p = &m->s->peers[c->peer];
+    bool is_unix = p->unix_name[0] != '\0';
+    struct sockaddr_un un;
+    socklen_t un_bytes = is_unix ? unix_address(p->unix_name, &un) : 0;
+    const struct sockaddr *to =
+        is_unix ? (const struct sockaddr *)&un : (const struct sockaddr *)&p->address.ss;
+    if (c->fd < 0)
+        c->fd = socket(to->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (c->fd < 0)
+        return fail(m, c->peer, -errno, "cannot be connected to");
+    set_options(c->fd, c->purpose, is_unix);
+    if (connect(c->fd, to, is_unix ? un_bytes : p->address.len) == 0)
+        return say_hello(m, c);
+    if (errno != EINPROGRESS && errno != EAGAIN && errno != EINTR)
+        return fail(m, c->peer, -errno, "cannot be reached");
+    c->state = errno == EAGAIN ? AGAIN : CONNECTING;
+    return 0;
+}
+
+/* More bytes of what is to come. 1: whole; 0: not yet; negative. */
+static int fill(struct conn *c, size_t wanted)
+{
+    while (c->n < wanted) {
+        ssize_t n = recv(c->fd, c->buf + c->n, wanted - c->n, 0);
+        if (n > 0)
+            c->n += (size_t)n;
+        else if (n == 0)
+            return -ECONNRESET;
+        else if (errno != EINTR)
+            return errno == EAGAIN ? 0 : -errno;
+    }
+    return 1;
+}
+
+/* No early way out: how long it takes says nothing about the token. */
+static bool is_equal(const uint8_t *a, const uint8_t *b, size_t n)
+{
+    uint8_t differs = 0;
+    for (size_t i = 0; i < n; i++)
+        differs = (uint8_t)(differs | (a[i] ^ b[i]));
+    return differs == 0;
+}
+
+static int hear_answer(struct mesh *m, struct conn *c)
+{
+    int r = fill(c, HALF);
+    if (r < 0)
+        return fail(m, c->peer, r, "closed the connection at the start");
+    if (r == 0)
+        return 0;
+    if (!is_equal(c->buf, m->s->token + HALF, HALF))
+        return fail(m, c->peer, -EPERM, "does not know the token of this start");
+    establish(m, c);
+    return 0;
+}
+
+static bool is_expected(const struct mesh *m, const struct hello *h)
+{
+    uint32_t rank = m->s->rank, size = m->s->size;
+    if (h->magic != HELLO_MAGIC || !is_equal(h->proof, m->s->token, HALF) || h->to != rank)
+        return false;
+    if (h->purpose == MESH)
+        return h->from > rank && h->from < size && m->f->mesh[h->from] < 0;
+    return h->purpose == RING && h->from == (rank + size - 1) % size && m->f->ring_prev < 0;
+}
+
+/* Strangers are dropped without a word. */
+static void hear_hello(struct mesh *m, struct conn *c)
+{
+    int r = fill(c, sizeof(struct hello));
+    struct hello h;
+    memcpy(&h, c->buf, sizeof h);
+    if (r < 0 || (r > 0 && !is_expected(m, &h))) {
+        drop(c);
+        return;
+    }
+    if (r == 0)
+        return;
+    if (send(c->fd, m->s->token + HALF, HALF, MSG_NOSIGNAL) != HALF) {
+        drop(c);
+        return;
+    }
+    c->peer = h.from;
+    c->purpose = (enum purpose)h.purpose;
+    establish(m, c);
+}
+
+static void accept_some(struct mesh *m, int listener, bool is_unix)
+{
+    for (int i = 0; i < UNPROVEN_MAX; i++) {
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            return; /* Nobody, or somebody who went away, or no descriptor now. */
+        struct conn *free_one = &m->in[0];
+        for (size_t k = 0; k < UNPROVEN_MAX && free_one->state != FREE; k++)
+            if (m->in[k].state == FREE || m->in[k].number < free_one->number)
+                free_one = &m->in[k];
+        drop(free_one);
+        *free_one = (struct conn){.state = UNPROVEN, .fd = fd, .number = m->accepted++};
+        set_options(fd, MESH, is_unix);
+        hear_hello(m, free_one); /* A peer's hello is mostly there already. */
+    }
+}
+
+/* A link that is connected ends or brings the news that somebody failed. */
+static int watch_link(struct mesh *m, uint32_t peer)
+{
+    struct {
+        struct link_head head;
+        struct link_abort words;
+    } said;
+    ssize_t n = recv(m->f->mesh[peer], &said, sizeof said, MSG_PEEK | MSG_DONTWAIT);
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+        return fail(m, peer, n == 0 ? -ECONNRESET : -errno, "ended during the start");
+    if (n < (ssize_t)sizeof said.head)
+        return 0;
+    if (said.head.type != LINK_ABORT) {
+        m->quiet[peer] = true; /* It is ahead of us. */
+        return 0;
+    }
+    if (n < (ssize_t)sizeof said)
+        return 0;
+    *m->cause = (struct muster_cause){.peer = said.words.peer,
+                                      .code = said.words.code < 0 ? said.words.code : -EPROTO,
+                                      .phase = MUSTER_PHASE_START};
+    memcpy(m->cause->text, said.words.text, sizeof m->cause->text);
+    m->cause->text[sizeof m->cause->text - 1] = '\0';
+    return m->cause->code;
+}
+
+/* --- all of them --- */
+
+static int turn_out(struct mesh *m, struct conn *c, short revents)
+{
+    switch (c->state) {
+    case FREE:
+    case UNPROVEN:
+        return 0;
+    case AGAIN:
+        return begin_connect(m, c);
+    case CONNECTING:
+        return revents != 0 ? say_hello(m, c) : 0;
+    case ASKING:
+        return revents != 0 ? hear_answer(m, c) : 0;
+    }
+    return 0;
+}
+
+static struct pollfd poll_of(const struct conn *c)
+{
+    if (c->state == FREE || c->state == AGAIN)
+        return (struct pollfd){.fd = -1};
+    return (struct pollfd){.fd = c->fd, .events = c->state == CONNECTING ? POLLOUT : POLLIN};
+}
+
+/* Places in `polls`: two listeners, the incoming, the outgoing, the links. */
+static int turn(struct mesh *m)
+{
+    struct pollfd *p = m->polls;
+    int64_t left = m->s->deadline_ns - mu_now_ns();
+    size_t out_at = 2 + UNPROVEN_MAX, mesh_at = out_at + m->out_count;
+    p[0] = (struct pollfd){.fd = m->s->tcp_listener, .events = POLLIN};
+    p[1] = (struct pollfd){.fd = m->s->unix_listener, .events = POLLIN};
+    for (size_t i = 0; i < UNPROVEN_MAX; i++)
+        p[2 + i] = poll_of(&m->in[i]);
+    for (size_t i = 0; i < m->out_count; i++) {
+        p[out_at + i] = poll_of(&m->out[i]);
+        if (m->out[i].state == AGAIN && left > TRY_AGAIN_NS)
+            left = TRY_AGAIN_NS;
+    }
+    for (uint32_t i = 0; i < m->s->size; i++)
+        p[mesh_at + i] = (struct pollfd){.fd = m->quiet[i] ? -1 : m->f->mesh[i], .events = POLLIN};
+    struct timespec t = {.tv_sec = left / MU_NS_PER_S, .tv_nsec = left % MU_NS_PER_S};
+    if (ppoll(p, mesh_at + m->s->size, &t, NULL) < 0)
+        return 0;
+    int r = 0;
+    for (uint32_t i = 0; i < m->s->size && r == 0; i++)
+        if (p[mesh_at + i].revents != 0)
+            r = watch_link(m, i);
+    for (size_t i = 0; i < UNPROVEN_MAX && r == 0; i++)
+        if (p[2 + i].revents != 0)
+            hear_hello(m, &m->in[i]);
+    for (size_t i = 0; i < m->out_count && r == 0; i++)
+        r = turn_out(m, &m->out[i], p[out_at + i].revents);
+    for (int i = 0; i < 2 && r == 0; i++)
+        if (p[i].revents != 0)
+            accept_some(m, p[i].fd, i == 1);
+    return r;
+}
+
+static int fail_missing(struct mesh *m)
+{
+    char who[160] = "";
+    size_t used = 0, count = 0;
+    int32_t first = -1;
+    for (uint32_t i = 0; i < m->s->size; i++) {
+        bool is_next = i == (m->s->rank + 1) % m->s->size,
+             is_prev = (i + 1) % m->s->size == m->s->rank;
+        if (i == m->s->rank || (m->f->mesh[i] >= 0 && (!is_next || m->f->ring_next >= 0) &&
+                                (!is_prev || m->f->ring_prev >= 0)))
+            continue;
+        if (count++ == 0)
+            first = (int32_t)i;
+        if (count > 3 || used >= sizeof who)
+            continue;
+        int n = snprintf(who + used, sizeof who - used, "%srank %u on %s", used > 0 ? ", " : "", i,
+                         m->s->peers[i].host);
+        used += n < 0 ? 0 : (size_t)n;
+    }
+    *m->cause =
+        (struct muster_cause){.peer = first, .code = -ETIMEDOUT, .phase = MUSTER_PHASE_START};
+    (void)snprintf(m->cause->text, sizeof m->cause->text,
+                   "%zu of %u ranks did not connect in time: %s%s", count, m->s->size, who,
+                   count > 3 ? ", and more" : "");
+    return -ETIMEDOUT;
+}
+
+static int connect_all(struct mesh *m)
+{
+    for (size_t i = 0; i < UNPROVEN_MAX; i++)
+        m->in[i].fd = -1;
+    for (size_t i = 0; i < m->out_count; i++) {
+        struct conn *c = &m->out[i];
+        *c = (struct conn){.fd = -1, .peer = (uint32_t)i, .purpose = MESH};
+        if (i == m->s->rank) {
+            c->peer = (m->s->rank + 1) % m->s->size;
+            c->purpose = RING;
+        }
+    }
+    int r = 0;
+    for (size_t i = 0; i < m->out_count && r == 0; i++)
+        r = begin_connect(m, &m->out[i]);
+    while (r == 0 && m->missing > 0)
+        r = mu_now_ns() < m->s->deadline_ns ? turn(m) : fail_missing(m);
+    for (size_t i = 0; i < UNPROVEN_MAX; i++)
+        drop(&m->in[i]);
+    for (size_t i = 0; i < m->out_count; i++)
+        drop(&m->out[i]);
+    return r;
+}
+
+/* Who is connected hears why nothing comes of it. */
+static void tell_all(const struct tcp_fabric *f, const struct muster_cause *cause)
+{
+    struct link_abort words = {
+        .peer = cause->peer, .code = cause->code, .phase = (uint32_t)cause->phase};
+    struct link_head head = {.type = LINK_ABORT, .bytes = sizeof words};
+    memcpy(words.text, cause->text, sizeof words.text);
+    for (uint32_t i = 0; i < f->size; i++) {
+        struct link l;
+        link_init(&l, f->mesh[i]);
+        (void)link_send(&l, &head, &words); /* A new connection has room; else its end must do. */
+        mu_buf_fini(&l.out);
+    }
+}
+
+int mesh_connect(const struct mesh_start *s, struct tcp_fabric *ret, struct muster_cause *ret_cause)
+{
+    const struct mu_mem *mem = mu_mem_default();
+    struct mesh *m = mu_zalloc(mem, sizeof *m);
+    *ret = (struct tcp_fabric){.rank = s->rank, .size = s->size, .ring_next = -1, .ring_prev = -1};
+    ret->mesh = mu_alloc(mem, s->size * sizeof *ret->mesh);
+    int r = -ENOMEM;
+    *ret_cause = (struct muster_cause){.peer = (int32_t)s->rank,
+                                       .code = r,
+                                       .phase = MUSTER_PHASE_START,
+                                       .text = "no memory for a communicator"};
+    if (m != NULL && ret->mesh != NULL) {
+        *m = (struct mesh){.s = s,
+                           .f = ret,
+                           .out_count = s->rank + 1,
+                           .missing = (size_t)s->size + 1,
+                           .cause = ret_cause};
+        for (uint32_t i = 0; i < s->size; i++)
+            ret->mesh[i] = -1;
+        m->out = mu_zalloc(mem, m->out_count * sizeof *m->out);
+        m->quiet = mu_zalloc(mem, s->size * sizeof *m->quiet);
+        m->polls = mu_zalloc(mem, (2 + UNPROVEN_MAX + m->out_count + s->size) * sizeof *m->polls);
+        if (m->out != NULL && m->quiet != NULL && m->polls != NULL)
+            r = connect_all(m);
+        if (r < 0)
+            tell_all(ret, ret_cause);
+        mu_mem_free(mem, m->out);
+        mu_mem_free(mem, m->quiet);
+        mu_mem_free(mem, m->polls);
+    }
+    mu_mem_free(mem, m);
+    if (r < 0)
+        tcp_fabric_fini(ret);
+    return r;
+}
