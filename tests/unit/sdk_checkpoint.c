@@ -1,5 +1,5 @@
-/* worker-sdk/src/ddp/checkpoint.c: which checkpoint is found, who may write, what is removed. Killed
- * writers and full disks are tests/blackbox/test_sdk_checkpoint.py's. */
+/* worker-sdk/src/ddp/checkpoint.c: which checkpoint is found, who may write, what is removed.
+ * Killed writers and full disks are tests/blackbox/test_sdk_checkpoint.py's. */
 #include "tests/unit/unit.h"
 
 #include <errno.h>

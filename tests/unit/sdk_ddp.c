@@ -1,5 +1,6 @@
-/* worker-sdk/src/ddp/ddp.c and ddp_check.c: what the reducer hands to a communicator, when, and what it
- * says. The communicator is a fake: its peers hold what this rank holds, unless a test says else.
+/* worker-sdk/src/ddp/ddp.c and ddp_check.c: what the reducer hands to a communicator, when, and
+ * what it says. The communicator is a fake: its peers hold what this rank holds, unless a test says
+ * else.
  */
 #include "tests/unit/unit.h"
 
