@@ -212,7 +212,9 @@ static void note_last_lines(struct agent *a, struct failed *f, struct plan_error
     if (text[0] == '\0')
         return;
     f->last_lines = mu_strdup(mu_mem_default(), text);
-    if (!pe->found)
+    /* Whoever is ended from outside has said nothing of it. */
+    bool from_outside = f->exit.status == -SIGKILL || f->exit.status == -SIGTERM;
+    if (!pe->found && !from_outside)
         plan_error_last_line(pe, text);
 }
 

@@ -50,6 +50,19 @@ static void take_place(struct reading *rd, struct surroundings *s)
     (void)mu_buf_addf(rd->notes, " --rdzv=%s (%s)", o->around_place, s->host_from);
 }
 
+static bool takes_workers(const struct reading *rd, const struct surroundings *s)
+{
+    return s->nproc > 0 && !is_given(rd, "nproc-per-node");
+}
+
+static void take_workers(struct reading *rd, const struct surroundings *s)
+{
+    struct agent_options *o = rd->o;
+    (void)snprintf(o->around_nproc, sizeof o->around_nproc, "%u", s->nproc);
+    rd->nproc = o->around_nproc;
+    (void)mu_buf_addf(rd->notes, " --nproc-per-node=%u (its slots)", s->nproc);
+}
+
 /* The line that tells reads as the flags that one would type. */
 static void take(struct reading *rd, struct surroundings *s)
 {
@@ -71,11 +84,8 @@ static void take(struct reading *rd, struct surroundings *s)
         rd->run_id = o->around_id;
         (void)mu_buf_addf(rd->notes, " --rdzv-id=%s (%s)", s->run_id, s->id_from);
     }
-    if (s->nproc > 0 && !is_given(rd, "nproc-per-node")) {
-        (void)snprintf(o->around_nproc, sizeof o->around_nproc, "%u", s->nproc);
-        rd->nproc = o->around_nproc;
-        (void)mu_buf_addf(rd->notes, " --nproc-per-node=%u (its slots)", s->nproc);
-    }
+    if (takes_workers(rd, s))
+        take_workers(rd, s);
     (void)mu_buf_adds(rd->notes, "\n");
 }
 
@@ -107,7 +117,12 @@ int option_take_surroundings(struct reading *rd)
         return option_fail_as(rd, 1);
     if (s.note != NULL)
         option_note(rd, "%s", s.note);
-    if (s.kind != SURROUNDINGS_NONE)
+    if (s.kind != SURROUNDINGS_NONE) {
         take(rd, &s);
+    } else if (takes_workers(rd, &s)) { /* One host: nobody to meet. */
+        (void)mu_buf_addf(rd->notes, "taken from %s:", s.name);
+        take_workers(rd, &s);
+        (void)mu_buf_adds(rd->notes, "\n");
+    }
     return 0;
 }

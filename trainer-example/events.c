@@ -26,6 +26,7 @@ int events_open(const char *name, uint32_t rank, FILE **ret, struct muster_error
     *ret = fopen(path, "ae");
     if (*ret == NULL)
         return failure(err, -errno, "open '%s' (--events): %s", path, strerror(errno));
+    (void)setvbuf(*ret, NULL, _IOLBF, 0); /* Whoever reads meanwhile sees whole lines. */
     return 0;
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -125,10 +126,6 @@ static void bind_device(struct trainer *t)
 #endif
     if (!cuda && t->set.device == DEVICE_CUDA)
         TRY(t, failure(&t->err, -ENODEV, "--device cuda: %s", why));
-#ifdef TRAINER_CUDA
-    if (!cuda && t->set.device == DEVICE_AUTO)
-        muster_log(t->group, false, "training on the CPU: %s", why);
-#endif
     const struct net_options o = {t->set.width, t->set.batch, (enum muster_dtype)t->set.dtype,
                                   (int)t->env->local_rank};
     TRY(t, t->ops->open(&o, &t->net, &t->err));
@@ -197,6 +194,18 @@ static void first_weights(struct trainer *t)
     }
 }
 
+/* Better now than after the first epoch, which would be lost. */
+static int can_save(const char *folder, struct muster_error *err)
+{
+    if (mkdir(folder, 0777) < 0 && errno != EEXIST)
+        return failure(err, -errno, "make the folder '%s' (--checkpoint): %s", folder,
+                       strerror(errno));
+    if (access(folder, W_OK | X_OK) < 0)
+        return failure(err, -errno, "checkpoints cannot be written to '%s' (--checkpoint): %s",
+                       folder, strerror(errno));
+    return 0;
+}
+
 /* What one rank does for all: the weights to begin with, of the newest checkpoint where there is
  * one. */
 static void set_up_once(struct trainer *t)
@@ -204,6 +213,8 @@ static void set_up_once(struct trainer *t)
     char folder[4096];
     uint64_t step;
     int found = 0;
+    if (t->set.checkpoint != NULL)
+        TRY(t, can_save(t->set.checkpoint, &t->err));
     if (t->set.checkpoint != NULL)
         TRY(t, found = muster_checkpoint_latest(t->set.checkpoint, &step, folder, sizeof folder,
                                                 &t->err));

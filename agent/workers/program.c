@@ -190,17 +190,29 @@ static void warn_of_missing_bit(const char *path, char *ret, size_t cap)
                    path, line, line);
 }
 
+/* A name without a folder that is no file here, but a program in PATH. */
+static bool is_in_path(const struct plan_config *c)
+{
+    char found[PATH_MAX];
+    struct stat st;
+    const char *dirs = program_getenv(c->environment, "PATH");
+    return strchr(c->program, '/') == NULL && stat(c->program, &st) < 0 && errno == ENOENT &&
+           search_path(dirs != NULL ? dirs : "/bin:/usr/bin", c->program, found, PATH_MAX) == 0 &&
+           runs_by_itself(found);
+}
+
 int program_resolve(const struct plan_config *c, struct program *ret, struct mu_err *err)
 {
     *ret = (struct program){0};
-    bool plain = c->kind == PLAN_PLAIN || (c->kind == PLAN_AUTO && runs_by_itself(c->program));
+    bool searched = c->kind == PLAN_PLAIN || (c->kind == PLAN_AUTO && is_in_path(c));
+    bool plain = searched || (c->kind == PLAN_AUTO && runs_by_itself(c->program));
     if (!plain) {
         if (c->kind == PLAN_AUTO)
             warn_of_missing_bit(c->program, ret->warning, sizeof(ret->warning));
         return by_python(c, ret, err);
     }
     add(ret, c->program);
-    if (c->kind == PLAN_PLAIN)
+    if (searched)
         return find_in_path(c, c->program, ret->path, err);
     if (strlen(c->program) >= sizeof(ret->path))
         return mu_err_set(err, -ENAMETOOLONG, "the program's path is too long");

@@ -487,6 +487,12 @@ def test_last_lines_come_from_log_files_too(job):
     assert shown == [str(i) for i in range(30, 40)]
 
 
+def test_the_last_line_is_no_cause_of_a_kill_from_outside(job):
+    w = job.worker("say('all is well')\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    a = job.start("--redirects=3", *LOGS, w).ends(1)
+    assert "SIGKILL (" in a.verdict() and "all is well" not in a.verdict() and "  all is well" in a.err.text()
+
+
 def test_a_descriptor_that_outlives_the_round_does_not_hold_the_end(job):
     """The worker's stdout is handed to a process that is none of ours: here, to this test."""
     path = str(job.folder / "s")

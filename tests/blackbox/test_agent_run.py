@@ -174,6 +174,17 @@ def test_no_python_looks_the_program_up_in_path(job):
     assert a.out.text() == f"found {folder}/here 1"
 
 
+def test_a_bare_name_that_is_no_file_here_but_a_program_in_path_is_found_there(job):
+    (job.folder / "bin").mkdir()
+    job.file("bin/tool", "#!/bin/sh\necho found $0 $*\n", 0o755)
+    job.file("bin/script.py", "#!/usr/bin/python3\nprint('in PATH')\n", 0o755)
+    path = {"PATH": f"/nowhere:{job.folder}/bin:/usr/bin:/bin"}
+    assert job.start("tool", "1", env=path).ends(0).out.text() == f"found {job.folder}/bin/tool 1"
+    job.file("tool", "print('a file here comes first, as with torchrun')\n")
+    assert "a file here comes first" in job.start("tool", env=path).ends(0).out.text()
+    assert "can't open file" in job.start("script.py", env=path).ends(1).err.text()  # Python's own business, as with torchrun.
+
+
 # --- exit statuses, and what is said ---
 
 @pytest.mark.parametrize("how, code, text", [

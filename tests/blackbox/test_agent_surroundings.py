@@ -121,6 +121,13 @@ def test_a_host_file_is_all_that_two_nodes_need(job):
     assert "taken from the host file: --nnodes=2 (its lines) --nproc-per-node=1 (its slots)" in both[1].err.text()
 
 
+def test_a_host_file_of_one_line_gives_its_slots(job):
+    hosts = job.file("hosts", "localhost slots=3\n")
+    a = job.start(f"--hostfile={hosts}", job.worker(SAY)).ends(0)
+    assert workers(a)[0] == [(r, 3, 0) for r in range(3)]
+    assert "taken from the host file: --nproc-per-node=3 (its slots)" in a.err.text()
+
+
 def test_an_agent_in_a_worker_of_another_is_no_node_of_the_job(job):
     inner = job.worker('say("inner", RANK, WORLD)')
     outer = job.worker(f'os.execv({program("node-agent")!r}, ["node-agent", {inner!r}])')

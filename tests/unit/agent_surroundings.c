@@ -482,7 +482,7 @@ static void test_a_host_file_says_who_meets_where(void **state)
                    " nodes=2:2 rank=1 nproc=2 dynamic at=a:29500 ");
     hostfile_gives("localhost\nlocalhost\n", "--node-rank=1|p",
                    " rank=1 nproc=1 dynamic at=localhost:29500 ");
-    hostfile_gives("n2 slots=2\n", "p", " nodes=1:1 rank=-1 nproc=1 standalone ");
+    hostfile_gives("n2 slots=2\n", "p", " nodes=1:1 rank=-1 nproc=2 standalone ");
 }
 
 static void test_a_host_file_that_is_wrong_gets_a_sentence(void **state)

@@ -522,6 +522,33 @@ static void test_ranks_cross_barriers_together(void **state)
 
 /* --- serving --- */
 
+static void test_no_store_is_an_error_and_no_crash(void **state)
+{
+    (void)state;
+    struct muster_bytes got;
+    const char *key = "k";
+    int64_t n = 0;
+    bool there = false;
+    assert_int_equal(muster_store_set(NULL, "k", "v", 1, &err), -ENOTCONN);
+    assert_non_null(strstr(err.text, "there is no store"));
+    assert_int_equal(muster_store_get(NULL, "k", &got, &err), -ENOTCONN);
+    assert_int_equal(muster_store_add(NULL, "k", 1, &n, &err), -ENOTCONN);
+    assert_int_equal(muster_store_append(NULL, "k", "v", 1, &err), -ENOTCONN);
+    assert_int_equal(muster_store_compare_set(NULL, "k", "", 0, "v", 1, &got, &err), -ENOTCONN);
+    assert_int_equal(muster_store_check(NULL, &key, 1, &there, &err), -ENOTCONN);
+    assert_int_equal(muster_store_wait(NULL, &key, 1, 1000, &err), -ENOTCONN);
+    assert_int_equal(muster_store_delete(NULL, "k", &there, &err), -ENOTCONN);
+    assert_int_equal(muster_store_num_keys(NULL, &n, &err), -ENOTCONN);
+    assert_int_equal(muster_store_multi_get(NULL, &key, 1, &got, &err), -ENOTCONN);
+    assert_int_equal(muster_store_queue_push(NULL, "k", "v", 1, &err), -ENOTCONN);
+    assert_int_equal(muster_store_queue_pop(NULL, "k", false, &got, &err), -ENOTCONN);
+    assert_int_equal(muster_store_queue_len(NULL, "k", &n, &err), -ENOTCONN);
+    assert_int_equal(muster_store_ping(NULL, &err), -ENOTCONN);
+    assert_int_equal(muster_store_barrier(NULL, "b", 0, 1, 1000, &err), 0); /* Of one. */
+    assert_int_equal(muster_store_barrier(NULL, "b", 0, 2, 1000, &err), -ENOTCONN);
+    muster_store_set_timeout(NULL, 1);
+}
+
 static void test_a_taken_port_gets_a_sentence(void **state)
 {
     struct rig *rig = *state;
@@ -584,6 +611,7 @@ int main(void)
         WITH_RIG(test_a_wake_that_crosses_the_time_out_keeps_the_step),
         cmocka_unit_test(test_a_silent_server_ends_every_call_in_time),
         cmocka_unit_test(test_wrong_addresses_get_a_sentence),
+        cmocka_unit_test(test_no_store_is_an_error_and_no_crash),
         cmocka_unit_test(test_an_add_is_never_sent_twice),
         cmocka_unit_test(test_a_wait_is_sent_again_once),
         cmocka_unit_test(test_nonsense_is_no_answer),

@@ -115,8 +115,18 @@ static void put_ping(struct call *c)
     put_number(c->s, c->nonce, 4);
 }
 
+static int is_there(const muster_store *s, struct muster_error *err)
+{
+    return s != NULL ? 0
+                     : sdk_error(err, -ENOTCONN,
+                                 "there is no store: a world of one that no "
+                                 "launcher started has none");
+}
+
 static int key_fits(const muster_store *s, const char *key, struct muster_error *err)
 {
+    if (s == NULL)
+        return is_there(s, err);
     if (key == NULL)
         return sdk_error(err, -EINVAL, "a key is missing");
     size_t n = 1 + s->prefix_bytes + strlen(key);
@@ -129,7 +139,7 @@ static int key_fits(const muster_store *s, const char *key, struct muster_error 
 static int
 keys_fit(const muster_store *s, const char *const *keys, size_t count, struct muster_error *err)
 {
-    int r = 0;
+    int r = is_there(s, err);
     for (size_t i = 0; i < count && r == 0; i++)
         r = key_fits(s, keys[i], err);
     return r;
@@ -471,7 +481,8 @@ void muster_store_close(muster_store *s)
 
 void muster_store_set_timeout(muster_store *s, int64_t timeout_ns)
 {
-    s->timeout_ns = timeout_ns;
+    if (s != NULL)
+        s->timeout_ns = timeout_ns;
 }
 
 /* --- commands --- */
@@ -625,6 +636,8 @@ int muster_store_delete(muster_store *s,
 
 int muster_store_num_keys(muster_store *s, int64_t *ret, struct muster_error *err)
 {
+    if (s == NULL)
+        return is_there(s, err);
     struct call c = call_begin(s, "num_keys", NULL, true);
     put_command(s, CMD_GETNUMKEYS);
     c.answer = answer_i64;
@@ -686,6 +699,8 @@ int muster_store_multi_get(muster_store *s,
                            struct muster_bytes *ret,
                            struct muster_error *err)
 {
+    if (s == NULL)
+        return is_there(s, err);
     int64_t deadline_ns = sdk_deadline_ns(s->timeout_ns);
     for (size_t at = 0; at < count; at += KEYS_AT_ONCE) {
         size_t n = count - at < KEYS_AT_ONCE ? count - at : KEYS_AT_ONCE;
@@ -705,8 +720,8 @@ int muster_store_queue_pop(muster_store *s,
                            struct muster_bytes *ret,
                            struct muster_error *err)
 {
-    int64_t deadline_ns = sdk_deadline_ns(s->timeout_ns);
     int r = key_fits(s, key, err);
+    int64_t deadline_ns = r == 0 ? sdk_deadline_ns(s->timeout_ns) : 0;
     while (r == 0) {
         if (block)
             r = store_wait_until(s, "queue_pop", &key, 1, deadline_ns, err);
@@ -734,6 +749,8 @@ int muster_store_queue_len(muster_store *s, const char *key, int64_t *ret, struc
 
 int muster_store_ping(muster_store *s, struct muster_error *err)
 {
+    if (s == NULL)
+        return is_there(s, err);
     struct call c = call_begin(s, "ping", NULL, true);
     put_ping(&c);
     c.answer = answer_ping;
@@ -793,6 +810,8 @@ int muster_store_list_keys(muster_store *s,
                            struct muster_error *err)
 {
     struct muster_bytes *keys = NULL;
+    if (s == NULL)
+        return is_there(s, err);
     struct call c = call_begin(s, "list_keys", NULL, true);
     put_command(s, CMD_LIST_KEYS);
     c.answer = answer_list;
