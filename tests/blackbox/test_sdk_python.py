@@ -3,6 +3,7 @@ that trains with torch.distributed."""
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -78,6 +79,24 @@ except muster.Error as e:
     assert e.errno == 110 and "never" in str(e), e
 else:
     raise AssertionError("it came")
+def never_comes(**limit):
+    began = time.monotonic()
+    try:
+        s.get("never", **limit)
+    except muster.Error as e:
+        assert e.errno == 110 and "never" in str(e), e
+    else:
+        raise AssertionError("it came")
+    assert time.monotonic() - began < 10, "the store's 20 s, not the limit given"
+never_comes(timeout=0.05)
+s.set_timeout(0.05)
+assert s.get("n", timeout=20)
+never_comes()  # What get() was told holds for that call alone.
+s.set_timeout(20)
+s.set("a list", "x")
+assert s.check(["a list", "n"]) and s.check(("a list",)) and not s.check(["a list", "nothing"]) and s.check(k for k in ["a list"])
+s.wait(["a list", "n"], timeout=20)
+assert s.get("a list", timeout=20) == b"x"
 for bad in ("a\\0b",):
     try:
         s.get(bad)
@@ -205,6 +224,21 @@ except muster.Error as e:
     say(e)
 """)
     assert p.returncode == 0 and "no store" in p.stdout, (p.stdout, p.stderr)
+
+
+def test_alone_under_mpiexec_there_is_no_store_and_the_sentence_is_true():
+    if shutil.which("mpiexec.hydra") is None:
+        pytest.skip("mpiexec.hydra is not installed")
+    code = HEADER + """
+try:
+    muster.store()
+except muster.Error as e:
+    say(me.launcher, e.errno == 107, e)
+"""
+    p = subprocess.run(["mpiexec.hydra", "-n", "1", sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False,
+                       env={**agentlib.environment(), **variables()})
+    assert p.returncode == 0 and p.stdout.startswith("mpi True") and "a world of one has no store" in p.stdout, (p.stdout, p.stderr)
+    assert "nobody" not in p.stdout
 
 
 def test_what_is_wrong_gets_a_sentence():

@@ -5,8 +5,8 @@
  * library:
  *
  *   1. every rank leaves an entered mark with its host, and what must be equal everywhere;
- *   2. rank 0 waits for all marks, compares them, and only then makes the id, so that no listener
- * is left over from a start that does not come about;
+ *   2. rank 0 waits for all marks, compares them, and only then makes the id, so that no
+ *      listener is left over from a start that does not come about;
  *   3. the id goes to all through the store, under the round's prefix and the number of this start,
  *      so that an id of a round that is over, or of an earlier start, is never read.
  *

@@ -103,14 +103,14 @@ muster_open(const struct muster_options *options, muster **ret, struct muster_er
 /* Takes NULL. Waits for no other rank, with one exception: where rank 0 serves the store, it waits
  * until each of the others has closed its handle or ended, for at most a minute (or timeout_ns,
  * where that is less). Under MPICH's mpiexec each rank must call it before it ends, as
- * MPI_Finalize(): a rank that ends without it has crashed, and mpiexec ends the job. There a
- * process opens one handle in its life. */
+ * MPI_Finalize(): a rank that ends without it has crashed, and mpiexec ends the job, or loses what
+ * that rank wrote last and exits with 0. There a process opens one handle in its life. */
 MUSTER_API void muster_close(muster *m);
 
 MUSTER_API const struct muster_env *muster_get_env(const muster *m);
 MUSTER_API bool muster_is_main(const muster *m); /* Rank 0. */
 /* Borrowed; keys are under this round's prefix, so that a round that is over is never read. NULL:
- * a world of one without a store. */
+ * a world of one without a store; the store's functions then answer -ENOTCONN. */
 MUSTER_API muster_store *muster_get_store(muster *m);
 
 #ifdef __cplusplus

@@ -4,17 +4,24 @@
  * Source: docs/sdk.md "Store". Values are bytes and may hold NULs. A handle has one connection
  * and serves one thread at a time; muster_store_open() again for another thread.
  *
- * Keys       a key travels as "/", the handle's prefix, the key: what torch's TCPStore sends for
- * the same key, so both see the same. At most 8192 bytes in all. Time-outs  every call ends at its
- * own time-out or, where it has none, at the handle's. A call that waited for a key, and a stuck
- * server, may take 0.2 s more to leave the connection in step. -ETIMEDOUT. Lost       connection:
- * it is made again, for as long as the call may last, and a request that may safely be done twice
- * is sent again, once: get, check, wait, set, multi_set, multi_get, num_keys, list_keys, queue_len,
- * ping, barrier, add of 0, and delete where nobody asks whether the key was there. add, append,
- * compare_set, queue_push and queue_pop are never sent twice: -ECONNRESET then says that it may or
- * may not have been done. The next call connects again. A server that was started anew has
- * forgotten its keys. Written    set, append, multi_set and queue_push return when the server has
- * done them. */
+ * Keys. A key travels as "/", the handle's prefix, the key: what torch's TCPStore sends for the
+ * same key, so both see the same. It has at most 8192 bytes in all.
+ *
+ * Time-outs. Every call ends at its own time-out or, where it has none, at the handle's:
+ * -ETIMEDOUT. A call that waited for a key, and a stuck server, may take 0.2 s more to leave the
+ * connection in step.
+ *
+ * Lost connections. One is made again, for as long as the call may last, and a request that may
+ * safely be done twice is sent again, once: get, check, wait, set, multi_set, multi_get, num_keys,
+ * list_keys, queue_len, ping, barrier, add of 0, and delete where nobody asks whether the key was
+ * there. add, append, compare_set, queue_push and queue_pop are never sent twice: -ECONNRESET then
+ * says that it may or may not have been done. The next call connects again. A server that was
+ * started anew has forgotten its keys.
+ *
+ * Written is written. set, append, multi_set and queue_push return when the server has done them.
+ *
+ * No store. muster_get_store() gives NULL in a world of one without a store. The calls below take
+ * it and answer -ENOTCONN; a barrier of one rank is 0. */
 #ifndef MUSTER_STORE_H
 #define MUSTER_STORE_H
 

@@ -155,28 +155,38 @@ def env():
 # --- the store ---
 
 class Store:
-    """Keys and values that all ranks of this round see. From store(). Every wait has a limit: `timeout` in seconds, else the
-    store's own."""
+    """Keys and values that all ranks of this round see. From store(). Keys are str, values str or bytes. Every call has a limit:
+    get(), wait() and barrier() their `timeout` in seconds; without one, and in all others, it is the store's own, that of store()
+    or set_timeout().
 
-    def __init__(self, handle, who):
+        s = muster.store()
+        s.set("answer", "42")
+        s.get("answer", timeout=30)          # b"42"
+        s.wait(["a", "b"], timeout=30)       # or s.wait("a", "b", timeout=30)
+    """
+
+    def __init__(self, handle, who, timeout):
         self._handle = handle
         self._p = _lib.muster_get_store(handle)
         self._who = who
+        self._timeout = timeout
         if not self._p:
-            raise Error(errno.ENOTCONN, "a world of one that nobody launched has no store")
+            raise Error(errno.ENOTCONN, "a world of one has no store, unless its launcher serves one, as node-agent does")
 
     def set_timeout(self, seconds):
-        """How long an operation may take that is not told otherwise."""
+        """How long an operation may take that is not told otherwise; None: for ever."""
+        self._timeout = seconds
         _lib.muster_store_set_timeout(self._p, _ns(seconds))
 
     def set(self, key, value):
         value = value.encode() if isinstance(value, str) else bytes(value)
         _check(_lib.muster_store_set, self._p, _text(key, "key"), value, len(value))
 
-    def get(self, key):
+    def get(self, key, timeout=None):
         """Waits for the key; gives bytes."""
         got = _Bytes()
-        _check(_lib.muster_store_get, self._p, _text(key, "key"), ctypes.byref(got))
+        with self._within(timeout):
+            _check(_lib.muster_store_get, self._p, _text(key, "key"), ctypes.byref(got))
         return self._take(got)
 
     def add(self, key, amount=1):
@@ -198,14 +208,16 @@ class Store:
         return self._take(got)
 
     def check(self, *keys):
-        """Are all of them there now?"""
+        """Are all of them there now? check("a", "b") or check(["a", "b"])."""
         there = ctypes.c_bool()
-        _check(_lib.muster_store_check, self._p, self._keys(keys), len(keys), ctypes.byref(there))
+        names = self._keys(keys)
+        _check(_lib.muster_store_check, self._p, names, len(names), ctypes.byref(there))
         return there.value
 
     def wait(self, *keys, timeout=None):
-        """Until all of them are there."""
-        _check(_lib.muster_store_wait, self._p, self._keys(keys), len(keys), _ns(timeout))
+        """Until all of them are there; an Error names one that is missing. wait("a", "b") or wait(["a", "b"])."""
+        names = self._keys(keys)
+        _check(_lib.muster_store_wait, self._p, names, len(names), _ns(timeout))
 
     def delete(self, key):
         """Was it there?"""
@@ -223,8 +235,23 @@ class Store:
         """Until every rank has come here with this name; an Error names who is missing. A name is good for one barrier."""
         _check(_lib.muster_store_barrier, self._p, _text(name, "name"), self._who.rank, self._who.world, _ns(timeout))
 
+    @contextlib.contextmanager
+    def _within(self, timeout):
+        """For a function of the library that knows the store's own limit only."""
+        if timeout is None:
+            yield
+            return
+        _lib.muster_store_set_timeout(self._p, _ns(timeout))
+        try:
+            yield
+        finally:
+            _lib.muster_store_set_timeout(self._p, _ns(self._timeout))
+
     @staticmethod
     def _keys(keys):
+        """One by one, or as one list."""
+        if len(keys) == 1 and not isinstance(keys[0], str):
+            keys = tuple(keys[0])
         return (ctypes.c_char_p * len(keys))(*[_text(k, "key") for k in keys])
 
     @staticmethod
@@ -248,7 +275,7 @@ def store(timeout=300.0):
             options = _Options(ctypes.sizeof(_Options), _ns(timeout))
             _check(_lib.muster_open, ctypes.byref(options), ctypes.byref(handle))
             try:
-                _stores.append(Store(handle, env()))
+                _stores.append(Store(handle, env(), timeout))
             except BaseException:
                 _lib.muster_close(handle)
                 raise

@@ -119,8 +119,8 @@ static int is_there(const muster_store *s, struct muster_error *err)
 {
     return s != NULL ? 0
                      : sdk_error(err, -ENOTCONN,
-                                 "there is no store: a world of one that no "
-                                 "launcher started has none");
+                                 "there is no store: a world of one has none, "
+                                 "unless its launcher serves one");
 }
 
 static int key_fits(const muster_store *s, const char *key, struct muster_error *err)
