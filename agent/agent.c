@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "agent/events.h"
+#include "agent/first.h"
 #include "agent/hosting.h"
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
@@ -56,6 +57,7 @@ struct agent {
     struct watchdog watchdog;
     uv_timer_t timer;
     int64_t timer_at_ns;
+    struct first first; /* Exits on their way from `work`. */
     uv_timer_t goodbye; /* Limit of waiting for others that need our server. */
     bool stuck;         /* Processes of the round do not end after SIGKILL. */
     bool left;          /* Everything is closed but what the loop closes by itself. */
@@ -194,6 +196,7 @@ static void renew_store(struct agent *a)
 static void on_all_gone(void *arg)
 {
     struct agent *a = arg;
+    first_flush(&a->first);
     output_round_over(a->output);
     watchdog_stop(&a->watchdog);
     a->joining_ns = mu_now_ns();
@@ -252,7 +255,7 @@ static bool is_of_interest(const struct agent *a, const struct work_exit *e)
     return a->failed_count > 0 && e->status != -a->life.signo && e->status != -SIGKILL;
 }
 
-static void on_exit_of_worker(void *arg, const struct work_exit *e)
+static void note_exit(void *arg, const struct work_exit *e)
 {
     struct agent *a = arg;
     struct life_event ev = {
@@ -263,6 +266,12 @@ static void on_exit_of_worker(void *arg, const struct work_exit *e)
     note_end(a, e, ev.text);
     step(a, &ev);
     plan_error_fini(&pe);
+}
+
+static void on_exit_of_worker(void *arg, const struct work_exit *e)
+{
+    struct agent *a = arg;
+    first_take(&a->first, e, a->life.state == LIFE_RUNNING && a->failed_count == 0);
 }
 
 static void
@@ -439,6 +448,7 @@ static void look_after_leaving(struct agent *a)
     if (!hosting_is_closed(&a->hosting) || a->work_open)
         return;
     uv_close((uv_handle_t *)&a->goodbye, NULL);
+    first_close(&a->first);
     a->left = true;
 }
 
@@ -869,6 +879,8 @@ static int set_up(struct agent *a, struct mu_err *err)
     if (r == 0)
         r = work_new(&a->loop, &we, &a->work, err);
     if (r == 0)
+        first_use(&a->first, a->work, note_exit, a);
+    if (r == 0)
         r = output_new(&a->loop, &oe, &a->output, err);
     if (r == 0)
         r = warden_watch(a->warden, &a->loop, on_warden_lost, a);
@@ -908,6 +920,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     hosting_init(&a.hosting, &a.loop);
     (void)uv_timer_init(&a.loop, &a.timer);
     (void)uv_timer_init(&a.loop, &a.goodbye);
+    first_init(&a.first, &a.loop);
     a.timer.data = &a;
     a.goodbye.data = &a;
     if (set_up(&a, &err) < 0) {

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,8 +278,15 @@ int state_load(const char *folder,
                                        &at.loss_items, &at.loss_sum);
     if (f != NULL)
         fclose(f);
-    if (got != 5)
-        return failure(err, -EINVAL, "'%s' does not say where the training stood", path);
+    /* -1 reads as the largest number there is. */
+    const bool makes_sense =
+        got == 5 && at.step < INT64_MAX && at.epoch < UINT32_MAX && isfinite(at.loss_sum);
+    if (!makes_sense)
+        return failure(
+            err, -EINVAL,
+            "'%s' does not say where the training stood: remove its folder to go on from "
+            "an older checkpoint",
+            path);
     (void)snprintf(path, sizeof path, "%s/state.bin", folder); /* Room was checked above. */
     int r = weights_load(path, true, ops, n, width, dtype, err);
     if (r == 0)

@@ -77,11 +77,14 @@ struct trainer {
 static _Noreturn void give_up(struct trainer *t, const char *file, int line, const char *call)
 {
     const char *name = strrchr(file, '/');
-    fprintf(stderr, "trainer: rank %u: %s (%s:%d: %s)\n", t->env == NULL ? 0 : t->env->rank,
-            t->err.text, name == NULL ? file : name + 1, line, call);
-    if (t->group != NULL)
-        (void)muster_fail(t->group, t->err.text, NULL); /* The sentence is on stderr as well. */
-    muster_comm_close(t->comm); /* The other ranks need not wait for a time-out. */
+    char who[32] = "";
+    if (t->env != NULL)
+        (void)snprintf(who, sizeof who, "rank %u: ", t->env->rank);
+    (void)muster_fail(t->group, t->err.text, NULL); /* First: what follows is news for others. */
+    fprintf(stderr, "trainer: %s%s (%s:%d: %s)\n", who, t->err.text, name == NULL ? file : name + 1,
+            line, call);
+    if (t->comm != NULL) /* The other ranks need not wait for a time-out, and hear why. */
+        muster_comm_abort(t->comm, t->err.text);
     exit(EXIT_FAILURE);
 }
 
@@ -101,16 +104,23 @@ static void on_sigterm(int signo)
     muster_request_stop(signalled);
 }
 
+/* From here on SIGTERM means: stop after this step. Until then, and the second time, it ends this
+ * process as it ends any. */
+static void listen_to_sigterm(struct trainer *t)
+{
+    signalled = t->group;
+    struct sigaction action = {.sa_handler = on_sigterm,
+                               .sa_flags = (int)(SA_RESTART | SA_RESETHAND)};
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGTERM, &action, NULL); /* Cannot fail with these arguments. */
+}
+
 static void join_group(struct trainer *t)
 {
     struct muster_options o = MUSTER_OPTIONS_INIT;
     o.timeout_ns = (int64_t)t->set.timeout_s * INT64_C(1000000000);
     TRY(t, muster_open(&o, &t->group, &t->err));
     t->env = muster_get_env(t->group);
-    signalled = t->group;
-    struct sigaction action = {.sa_handler = on_sigterm, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    (void)sigaction(SIGTERM, &action, NULL); /* Cannot fail with these arguments. */
 }
 
 /* A GPU for each rank of a node, or one core for each. */
@@ -565,9 +575,9 @@ static void finish_epoch(struct trainer *t)
 
 static void tear_down(struct trainer *t)
 {
-    if (t->events != NULL && fclose(t->events) != 0)
-        muster_log(t->group, true, "the events (--events) could not be written: %s",
-                   strerror(errno));
+    const bool lost = t->events != NULL && ferror(t->events) != 0;
+    if (t->events != NULL && (fclose(t->events) != 0 || lost))
+        muster_log(t->group, true, "not all events (--events) could be written: is the disk full?");
     loader_close(t->loader);
     muster_sampler_close(t->sampler);
     dataset_close(&t->data);
@@ -599,6 +609,7 @@ int main(int argc, char *argv[])
     share_state(&t);
     open_reducer(&t);
     say_start(&t);
+    listen_to_sigterm(&t);
 
     while (t.at.epoch < t.set.epochs && !t.stop)
         if (train_epoch(&t))

@@ -42,23 +42,50 @@ static int each_number(int fd, family_fn *fn, void *arg)
     }
 }
 
-/* The parent's pid in /proc/<pid>/stat: second field after the name, which may hold blanks and
- * brackets itself. */
-static pid_t parent_of(int proc_fd, const char *name)
+/* What /proc/<name>/stat says after the process's name, which may hold blanks and brackets itself.
+ * Returns false when there is no such process. */
+static bool read_stat(int proc_fd, const char *name, char *ret, size_t cap)
 {
     char path[32];
     char text[512];
-    int parent = 0;
     (void)snprintf(path, sizeof(path), "%.20s/stat", name);
     MU_CLEANUP(mu_closep) int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
     if (n <= 0)
-        return 0;
+        return false;
     text[n] = '\0';
     const char *end = strrchr(text, ')');
-    if (end == NULL || sscanf(end + 1, " %*c %d", &parent) != 1)
-        return 0;
-    return parent;
+    if (end == NULL)
+        return false;
+    (void)snprintf(ret, cap, "%s", end + 1); /* Shorter than `text`. */
+    return true;
+}
+
+static pid_t parent_of(int proc_fd, const char *name)
+{
+    char stat[512];
+    int parent = 0;
+    return read_stat(proc_fd, name, stat, sizeof(stat)) && sscanf(stat, " %*c %d", &parent) == 1
+               ? parent
+               : 0;
+}
+
+/* Field 9 are its flags; PF_EXITING is set before it closes its first file. */
+bool family_is_ending(pid_t pid)
+{
+    enum {
+        EXITING = 0x4
+    };
+    char stat[512];
+    char name[24];
+    char state = ' ';
+    unsigned flags = 0;
+    (void)snprintf(name, sizeof(name), "%d", (int)pid);
+    MU_CLEANUP(mu_closep) int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (proc < 0 || !read_stat(proc, name, stat, sizeof(stat)) ||
+        sscanf(stat, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
+        return false;
+    return state == 'Z' || state == 'X' || (flags & EXITING) != 0;
 }
 
 static void closedirp(DIR **d)

@@ -4,6 +4,7 @@
 #ifndef MUSTER_AGENT_FAMILY_H
 #define MUSTER_AGENT_FAMILY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -13,6 +14,9 @@ typedef void family_fn(void *arg, pid_t pid);
  * thread are seen: that one adopts orphans, and is the one that starts workers. Takes no memory.
  * Returns 0, or a negative errno when there is no /proc to look into. */
 int family_each(family_fn *fn, void *arg);
+
+/* The kernel is taking it apart already, or it waits to be reaped. */
+bool family_is_ending(pid_t pid);
 
 /* A number that names one entry of an environment ("NAME=value"); never 0. */
 uint64_t family_tag(const char *entry);

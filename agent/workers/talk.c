@@ -87,12 +87,15 @@ static bool take_section(const cJSON *o, int64_t now_ns, struct talk_said *said)
 
 static bool take_fail(const cJSON *o, int64_t now_ns, struct talk_said *said)
 {
-    (void)now_ns;
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "message"));
+    int64_t at_ns = 0;
     if (text == NULL)
         return false;
-    if (said->failure[0] == '\0')
-        copy_text(said->failure, sizeof said->failure, text);
+    if (said->failure[0] != '\0')
+        return true;
+    copy_text(said->failure, sizeof said->failure, text);
+    bool told = take_integer(o, "at_ns", &at_ns) && at_ns > 0 && at_ns <= now_ns;
+    said->failure_ns = told ? at_ns : now_ns;
     return true;
 }
 

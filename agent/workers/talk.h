@@ -34,6 +34,7 @@ struct talk_said {
     int64_t section_limit_ns; /* Negative: none. */
     int64_t section_since_ns;
     char failure[MU_MESSAGE_BYTES]; /* Its own words; "": none. The first counts. */
+    int64_t failure_ns;             /* When it said so, by its own word; monotonic. */
 };
 
 struct talk {

@@ -565,6 +565,28 @@ const struct talk_said *work_said(const struct work *w, uint32_t local_rank)
     return w->talks != NULL && local_rank < w->nproc ? &w->talks[local_rank].said : NULL;
 }
 
+uint32_t work_nproc(const struct work *w)
+{
+    return w->nproc;
+}
+
+bool work_is_there(const struct work *w, uint32_t local_rank)
+{
+    return local_rank < w->nproc && w->workers[local_rank].pidfd >= 0;
+}
+
+bool work_is_ending(const struct work *w, uint32_t local_rank)
+{
+    return work_is_there(w, local_rank) && family_is_ending(w->workers[local_rank].pid);
+}
+
+void work_listen(struct work *w)
+{
+    for (uint32_t i = 0; w->talks != NULL && i < w->nproc; i++)
+        if (w->talks[i].fd >= 0)
+            hear(w, i, HEAR_BATCH);
+}
+
 void work_kill(struct work *w)
 {
     if (!w->running)

@@ -121,6 +121,13 @@ const struct talk_said *work_said(const struct work *w, uint32_t local_rank);
  * unless the kernel cannot end one (D state). */
 void work_kill(struct work *w);
 bool work_is_running(const struct work *w);
+/* Take what workers have said by now, before the loop would. */
+void work_listen(struct work *w);
+uint32_t work_nproc(const struct work *w); /* Of the round; 0 before the first. */
+/* Started, and its end is not known yet. */
+bool work_is_there(const struct work *w, uint32_t local_rank);
+/* It is there, and on its way out: the kernel takes it apart (PF_EXITING in /proc/PID/stat). */
+bool work_is_ending(const struct work *w, uint32_t local_rank);
 /* For messages when killing does not help: pids that are still there, as text. */
 void work_describe_left(const struct work *w, char *dst, size_t cap);
 

@@ -51,6 +51,18 @@ def test_a_killed_rank_costs_only_the_steps_since_the_checkpoint(job, tmp_path):
     assert all(abs(cut[0][k] - cut[1][k]) < 1e-12 for k in cut[1])
 
 
+@pytest.mark.parametrize("rank", [0, 1, 2])
+@pytest.mark.parametrize("signo", [signal.SIGKILL, signal.SIGABRT])
+def test_the_rank_that_was_killed_is_the_cause_though_others_may_end_before_it(job, tmp_path, rank, signo):
+    """Its sockets are closed before it has ended, and its peers say whom they lost and exit at once."""
+    agent = job.start("--standalone", "--nproc_per_node=3", *words(tmp_path, "--epochs", 1000, "--log-steps", 1))
+    agent.err.wait(r"^step 9 ", timeout=LIMIT_S)
+    pid = of_kind(events(tmp_path, rank), "start")[0]["pid"]
+    os.kill(pid, signo)
+    agent.ends(1, LIMIT_S)
+    assert f"failed: rank {rank} (local rank {rank}, pid {pid})" in agent.verdict() and signo.name in agent.verdict(), agent.err.text()
+
+
 @pytest.mark.parametrize("world", [1, 4])
 def test_a_checkpoint_goes_on_in_another_world(tmp_path, world):
     run(tmp_path / "a", 2, "--epochs", 1, "--checkpoint", tmp_path / "ckpt", "--every", 10, "--keep", 0)

@@ -154,7 +154,7 @@ MUSTER_API int muster_comm_test(muster_comm *c, muster_ticket ticket, struct mus
 
 /* End all operations here and at the peers, with this rank and `why` as their cause (-ECANCELED).
  * Any thread; wakes every waiter within a millisecond. Does nothing after a failure. Takes NULL;
- * why may be NULL. */
+ * why may be NULL. Not from a signal handler: it takes a lock. */
 MUSTER_API void muster_comm_abort(muster_comm *c, const char *why);
 /* False, and nothing written, while nothing has failed. Any thread. */
 MUSTER_API bool muster_comm_get_cause(muster_comm *c, struct muster_cause *ret);

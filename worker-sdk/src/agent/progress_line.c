@@ -234,6 +234,7 @@ void line_fail(const char *text)
     begin_packet(&b, &j, "fail");
     mu_json_key(&j, "message");
     mu_json_strn(&j, mu_str_of(text, n));
+    mu_json_ki64(&j, "at_ns", mu_now_ns());
     send_packet(&b, &j);
     (void)pthread_mutex_unlock(&line.lock);
 }

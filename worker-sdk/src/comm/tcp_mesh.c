@@ -260,12 +260,26 @@ static void hear_hello(struct mesh *m, struct conn *c)
     establish(m, c);
 }
 
-static void accept_some(struct mesh *m, int listener, bool is_unix)
+/* The peer waits on and the listener stays readable: nothing gets better by looking again. */
+static int fail_descriptors(struct mesh *m, int code)
+{
+    *m->cause = (struct muster_cause){
+        .peer = (int32_t)m->s->rank, .code = code, .phase = MUSTER_PHASE_START};
+    (void)snprintf(m->cause->text, sizeof m->cause->text,
+                   "rank %u cannot take a connection: %s: raise its limit of open files (ulimit "
+                   "-n), a communicator of %u ranks needs %u",
+                   m->s->rank, strerror(-code), m->s->size, m->s->size + 3);
+    return code;
+}
+
+static int accept_some(struct mesh *m, int listener, bool is_unix)
 {
     for (int i = 0; i < UNPROVEN_MAX; i++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+            return fail_descriptors(m, -errno);
         if (fd < 0)
-            return; /* Nobody, or somebody who went away, or no descriptor now. */
+            return 0; /* Nobody, or somebody who went away. */
         struct conn *free_one = &m->in[0];
         for (size_t k = 0; k < UNPROVEN_MAX && free_one->state != FREE; k++)
             if (m->in[k].state == FREE || m->in[k].number < free_one->number)
@@ -275,6 +289,7 @@ static void accept_some(struct mesh *m, int listener, bool is_unix)
         set_options(fd, MESH, is_unix);
         hear_hello(m, free_one); /* A peer's hello is mostly there already. */
     }
+    return 0;
 }
 
 /* A link that is connected ends or brings the news that somebody failed. */
@@ -359,7 +374,7 @@ static int turn(struct mesh *m)
         r = turn_out(m, &m->out[i], p[out_at + i].revents);
     for (int i = 0; i < 2 && r == 0; i++)
         if (p[i].revents != 0)
-            accept_some(m, p[i].fd, i == 1);
+            r = accept_some(m, p[i].fd, i == 1);
     return r;
 }
 
