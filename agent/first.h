@@ -4,8 +4,8 @@
  * they lost, and can have exited before it. And one that says itself why it fails tidies up before
  * it exits. So when a worker exits by itself with a failure, and another one of this node is
  * ending, or has said why it fails before, its exit is held back a moment: then a signal comes
- * first, then the earliest word, then the order of the ends. Nothing is held where nobody else is
- * suspect, so a lone failure is passed on at once. */
+ * first, then who said nothing, then the earliest word, and else the order of the ends. Nothing is
+ * held where nobody else is suspect, so a lone failure is passed on at once. */
 #ifndef MUSTER_AGENT_FIRST_H
 #define MUSTER_AGENT_FIRST_H
 
