@@ -17,17 +17,23 @@ static bool has_suspect(const struct first *f, uint32_t local_rank)
     int64_t own_ns = word_ns(f, local_rank);
     for (uint32_t i = 0; i < work_nproc(f->work); i++)
         if (work_is_there(f->work, i) &&
-            (word_ns(f, i) < own_ns || (work_is_ending(f->work, i) && word_ns(f, i) >= own_ns)))
+            (word_ns(f, i) < own_ns || (word_ns(f, i) == INT64_MAX && work_is_ending(f->work, i))))
             return true;
     return false;
 }
 
+/* Ranks run one program: where some say why they fail and one does not, it ended in a way of which
+ * it could say nothing, and the others speak of that. */
 static bool
 comes_before(const struct first *f, const struct work_exit *a, const struct work_exit *b)
 {
+    int64_t a_ns = word_ns(f, a->local_rank);
+    int64_t b_ns = word_ns(f, b->local_rank);
     if ((a->status < 0) != (b->status < 0))
         return a->status < 0;
-    return word_ns(f, a->local_rank) < word_ns(f, b->local_rank);
+    if ((a_ns == INT64_MAX) != (b_ns == INT64_MAX))
+        return a_ns == INT64_MAX;
+    return a_ns < b_ns;
 }
 
 void first_flush(struct first *f)

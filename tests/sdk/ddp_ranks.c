@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <muster/ddp.h>
+#include <muster/progress.h>
 
 #define PARAMS 7
 static const char *const names[PARAMS] = {"c1.w", "c1.b", "c2.w", "none", "c2.b", "fc.w", "fc.b"};
@@ -32,6 +33,8 @@ struct run {
 
 static int say(const struct run *r, const char *text)
 {
+    if (text == r->err.text)
+        (void)muster_fail(r->m, text, NULL); /* First: what follows is news for others. */
     (void)printf("rank %u: %s\n", r->rank, text);
     (void)fflush(stdout);
     return text == r->err.text ? 1 : 0;
@@ -159,6 +162,8 @@ static int die(struct run *r)
     (void)sigemptyset(&term);
     (void)sigaddset(&term, SIGTERM);
     (void)sigprocmask(SIG_BLOCK, &term, NULL);
+    if (muster_comm_barrier(r->comm, -1, &r->err) < 0) /* All have come so far. */
+        return say(r, r->err.text);
     for (size_t i = PARAMS; i-- > 0;) {
         if (r->rank == 1 && i == 2)
             _exit(7);
