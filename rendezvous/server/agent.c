@@ -88,7 +88,7 @@ static int send_now(struct agent *a, const struct ctl_msg *m)
     return mu_buf_add(&a->out, b->p + sent, b->n - sent);
 }
 
-static void say(struct agent *a, const struct ctl_msg *m)
+void agent_send(struct agent *a, const struct ctl_msg *m)
 {
     /* The last words wait for the end that follows, so that one packet takes both. */
     bool last = m != NULL && (m->type == CTL_END || m->type == CTL_REFUSED);
@@ -111,18 +111,13 @@ static void say(struct agent *a, const struct ctl_msg *m)
     }
 }
 
-void agent_send(struct agent *a, const struct ctl_msg *m)
-{
-    say(a, m);
-}
-
 static void on_patience_over(uv_timer_t *timer)
 {
     struct srv *s = timer->data;
     s->now_ns = mu_now_ns();
     while (s->patient != NULL) {
         struct agent *a = s->patient;
-        say(a, NULL);
+        agent_send(a, NULL);
         if (a->patient) /* Its connection ends. */
             leave_patience(a);
     }

@@ -316,7 +316,8 @@ void client_flush_ready(struct srv *s);
 void agent_open(struct conn *c);
 void agent_readable(struct conn *c);
 void agent_writable(struct conn *c);
-/* What it cannot take at once goes out with srv_settle(); a failure is news by then, not here. */
+/* What it cannot take at once goes out with srv_settle(); a failure is news by then, not here.
+ * m: NULL for the WELCOME alone that is due. */
 void agent_send(struct agent *a, const struct ctl_msg *m);
 /* A WELCOME is due: it goes out with the next message, or after half a beat. A join is then one
  * packet instead of two, and sending it is most of what an agent costs. */

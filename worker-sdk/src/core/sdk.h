@@ -3,8 +3,6 @@
 #ifndef MUSTER_SDK_SDK_H
 #define MUSTER_SDK_SDK_H
 
-#include <signal.h>
-
 #include <muster/muster.h>
 #include <muster/store.h>
 
@@ -24,7 +22,6 @@ struct muster {
     struct sdk_serve *serve; /* Rank 0 where no launcher serves; else NULL. */
     int pmi_fd;   /* mpiexec waits for a goodbye here; -1: it does not. Not ours to close. */
     int agent_fd; /* The agent's socket; -1: none. */
-    volatile sig_atomic_t stop;
 };
 
 /* Set code and sentence. Returns `code`. `e` may be NULL. */
