@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "agent/options_table.h"
+#include "base/words.h"
 
 #define YEAR_NS (INT64_C(366) * 86400 * 1000000000) /* Longer is a slip of the finger. */
 #define NAME_BYTES 64                               /* The longest flag has 24. */
@@ -120,49 +121,6 @@ static const struct option_row *find_letter(char letter)
     return NULL;
 }
 
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-/* Edits (insert, drop, replace, swap neighbours) between two short names. */
-static size_t edits(const char *a, const char *b)
-{
-    size_t m = strlen(a);
-    size_t n = strlen(b);
-    size_t row[3][NAME_BYTES + 1];
-    if (m > NAME_BYTES || n > NAME_BYTES)
-        return NAME_BYTES;
-    for (size_t j = 0; j <= n; j++)
-        row[0][j] = j;
-    for (size_t i = 1; i <= m; i++) {
-        size_t *now = row[i % 3];
-        const size_t *last = row[(i + 2) % 3];
-        const size_t *before = row[(i + 1) % 3];
-        now[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            now[j] = least(least(last[j], now[j - 1]) + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                now[j] = least(now[j], before[j - 2] + 1);
-        }
-    }
-    return row[m % 3][n];
-}
-
-const char *option_nearest(const char *name, const char *const *names, size_t count)
-{
-    const char *best = NULL;
-    size_t best_edits = strlen(name) / 3 + 1; /* Beyond it the two are different words. */
-    for (size_t i = 0; i < count; i++) {
-        size_t e = edits(name, names[i]);
-        if (e < best_edits || (e == best_edits && best == NULL)) {
-            best = names[i];
-            best_edits = e;
-        }
-    }
-    return best;
-}
-
 static int unknown_flag(struct reading *rd, const char *word, const char *name)
 {
     const char *names[OPTIONS_MAX];
@@ -170,7 +128,7 @@ static int unknown_flag(struct reading *rd, const char *word, const char *name)
     for (size_t i = 0; i < option_count; i++)
         names[i] = option_rows[i].name;
     (void)mu_quote(shown, sizeof shown, mu_str_of(word, strcspn(word, "=")));
-    const char *near = name != NULL ? option_nearest(name, names, option_count) : NULL;
+    const char *near = name != NULL ? mu_nearest(name, names, option_count) : NULL;
     if (near == NULL)
         return option_fail(rd, 2, "unknown flag %s: see --help", shown);
     return option_fail(rd, 2, "unknown flag %s: did you mean --%s?", shown, near);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/options_table.h"
+#include "base/words.h"
 
 #define NS_PER_S INT64_C(1000000000)
 #define YEAR_NS (INT64_C(366) * 86400 * NS_PER_S)
@@ -55,7 +56,7 @@ static int conf_unknown(struct reading *rd, const char *key)
     for (size_t i = 0; i < MU_COUNT(conf_rows); i++)
         names[i] = conf_rows[i].key;
     (void)mu_quote(shown, sizeof shown, mu_str_of(key, strlen(key)));
-    const char *near = option_nearest(key, names, MU_COUNT(names));
+    const char *near = mu_nearest(key, names, MU_COUNT(names));
     if (near != NULL)
         option_note(rd, "--rdzv-conf: the key %s is not known and has no effect: did you mean %s?",
                     shown, near);

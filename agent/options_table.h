@@ -79,9 +79,6 @@ void option_note(struct reading *rd, const char *fmt, ...) MU_PRINTF(2, 3);
 /* The variable's value, or NULL. */
 const char *option_env(char *const *envp, const char *name);
 
-/* The closest of `count` names, or NULL when none is near enough to be meant. */
-const char *option_nearest(const char *name, const char *const *names, size_t count);
-
 /* A whole number as Python's int() reads it: blanks around, a sign, single underscores between
  * digits. */
 int option_int(struct reading *rd,

@@ -7,10 +7,11 @@ prefix=$2
 root=$(mktemp -d "${TMPDIR:-/tmp}/muster-install.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 DESTDIR=$root cmake --install "$build" >"$root/log" || { cat "$root/log"; exit 1; }
-for program in rdzv-server node-agent; do
+for page in rdzv-server.8 node-agent.8 muster.1; do
+    program=${page%.*}
     [ -x "$root$prefix/bin/$program" ] || { echo "$program is not installed"; exit 1; }
     "$root$prefix/bin/$program" --version
-    [ -n "$(find "$root$prefix" -name "$program.8*")" ] || { echo "$program has no page"; exit 1; }
+    [ -n "$(find "$root$prefix" -name "$page*")" ] || { echo "$program has no page"; exit 1; }
 done
 [ -n "$(find "$root$prefix" -name 'muster-http.so')" ] || { echo "the HTTP module is not installed"; exit 1; }
 [ -n "$(find "$root$prefix" -name 'architecture.md')" ] || { echo "the docs are not installed"; exit 1; }

@@ -1,0 +1,31 @@
+/* Asking the server: HTTP through libcurl, one connection kept. Shell. */
+#ifndef MUSTER_LAUNCHER_HTTP_H
+#define MUSTER_LAUNCHER_HTTP_H
+
+#include <stdint.h>
+
+#include "base/err.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+struct cli_http;
+
+/* Returns NULL with a sentence. `server` is copied. No proxy is used: the server is a machine of
+ * the cluster. */
+struct cli_http *cli_http_new(const struct mu_endpoint *server, struct mu_err *err);
+void cli_http_free(struct cli_http *h);
+
+/* "host:port", for sentences. Borrowed for the handle's life. */
+const char *cli_http_where(const struct cli_http *h);
+
+/* GET `path` into `body` (emptied first), at most CLI_BODY_BYTES_MAX. Blocks for timeout_ns at
+ * most. Returns 0 when the answer was 200; else a negative errno with a sentence that says what to
+ * do. */
+#define CLI_BODY_BYTES_MAX (256 << 20) /* 10,000 nodes of 8 workers take 18 MiB. */
+int cli_http_get(struct cli_http *h,
+                 const char *path,
+                 int64_t timeout_ns,
+                 struct mu_buf *body,
+                 struct mu_err *err);
+
+#endif

@@ -1,0 +1,400 @@
+#include "launcher/pages.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launcher/answer.h"
+#include "launcher/words.h"
+
+#define ENDED_SHOWN 5 /* Of the jobs that are over, where all are shown. */
+
+/* --- colours of states --- */
+
+struct state_colour {
+    const char *name;
+    enum cli_colour colour;
+};
+
+static const struct state_colour state_colours[] = {
+    {"running", CLI_GREEN},     {"succeeded", CLI_GREEN}, {"finished", CLI_GREEN},
+    {"gathering", CLI_YELLOW},  {"waiting", CLI_YELLOW},  {"starting", CLI_YELLOW},
+    {"recovering", CLI_YELLOW}, {"stopping", CLI_YELLOW}, {"failed", CLI_RED},
+    {"lost", CLI_RED},          {"killed", CLI_RED},
+};
+
+static enum cli_colour colour_of(const char *state)
+{
+    for (size_t i = 0; i < MU_COUNT(state_colours); i++)
+        if (strcmp(state_colours[i].name, state) == 0)
+            return state_colours[i].colour;
+    return CLI_PLAIN;
+}
+
+static void cell_state(struct cli_table *t, const char *state)
+{
+    cli_cell(t, colour_of(state), state);
+}
+
+static bool is_ended(const cJSON *job)
+{
+    const char *state = cli_text(job, "state");
+    return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0;
+}
+
+/* --- cells --- */
+
+static void cell_number(struct cli_table *t, const cJSON *o, const char *key)
+{
+    int64_t v = cli_number(o, key, -1);
+    if (v < 0)
+        cli_cell(t, CLI_DIM, "-");
+    else
+        cli_cellf(t, CLI_PLAIN, "%" PRId64, v);
+}
+
+static void cell_age(struct cli_table *t, const struct mu_mem *mem, int64_t ms)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, mem);
+    if (ms < 0)
+        (void)mu_buf_adds(&b, "-");
+    else
+        cli_add_duration(&b, ms);
+    cli_cell(t, CLI_PLAIN, mu_buf_cstr(&b));
+    mu_buf_fini(&b);
+}
+
+/* "0-7", or "3", or "-". */
+static void cell_ranks(struct cli_table *t, const cJSON *node)
+{
+    int64_t base = cli_number(node, "rank_base", -1);
+    int64_t n = cli_number(node, "workers_count", 0);
+    if (base < 0 || n < 1)
+        cli_cell(t, CLI_DIM, "-");
+    else if (n == 1)
+        cli_cellf(t, CLI_PLAIN, "%" PRId64, base);
+    else
+        cli_cellf(t, CLI_PLAIN, "%" PRId64 "-%" PRId64, base, base + n - 1);
+}
+
+/* "8 running", "1 failed, 7 running", worst first; before a round "8". */
+static void cell_workers(struct cli_table *t, const struct mu_mem *mem, const cJSON *node)
+{
+    static const char *const states[] = {"failed",   "killed",  "unknown",  "stopping",
+                                         "starting", "running", "succeeded"};
+    const cJSON *w = NULL;
+    enum cli_colour colour = CLI_PLAIN;
+    struct mu_buf b;
+    mu_buf_init(&b, mem);
+    for (size_t i = 0; i < MU_COUNT(states); i++) {
+        int n = 0;
+        cJSON_ArrayForEach(w, cli_list(node, "workers")) n +=
+            strcmp(cli_text(w, "state"), states[i]) == 0;
+        if (n == 0)
+            continue;
+        colour = b.n == 0 ? colour_of(states[i]) : colour;
+        (void)mu_buf_addf(&b, "%s%d %s", b.n > 0 ? ", " : "", n, states[i]);
+    }
+    if (b.n == 0)
+        (void)mu_buf_addf(&b, "%" PRId64, cli_number(node, "workers_count", 0));
+    cli_cell(t, colour, mu_buf_cstr(&b));
+    mu_buf_fini(&b);
+}
+
+/* --- nodes --- */
+
+static void
+add_node(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const cJSON *node)
+{
+    bool connected = cli_is_true(node, "connected");
+    if (job != NULL)
+        cli_cell(t, CLI_PLAIN, cli_text(job, "id"));
+    cell_number(t, node, "node_rank");
+    cli_cell(t, CLI_PLAIN, cli_text(node, "host"));
+    cli_cell(t, CLI_PLAIN, cli_text(node, "address"));
+    cell_state(t, cli_text(node, "state"));
+    cell_ranks(t, node);
+    cell_workers(t, mem, node);
+    if (cli_number(node, "gpus", 0) > 0)
+        cell_number(t, node, "gpus");
+    else
+        cli_cell(t, CLI_PLAIN, "");
+    cell_age(t, mem, cli_number(node, "heard_ms_ago", -1));
+    cli_cell(t, CLI_RED, connected ? "" : "not connected");
+}
+
+static const char *const node_heads[] = {"JOB",   "NODE",    "HOST", "ADDRESS", "STATE",
+                                         "RANKS", "WORKERS", "GPUS", "HEARD",   ""};
+
+/* Whether a node is as it should be, and may be left out of a long list first. */
+static bool is_calm(const cJSON *node)
+{
+    const char *state = cli_text(node, "state");
+    return cli_is_true(node, "connected") &&
+           (strcmp(state, "running") == 0 || strcmp(state, "finished") == 0);
+}
+
+/* The nodes of a job below its sentence. In a long list those that are not as they should be come
+ * first. */
+static void add_job_nodes(struct mu_buf *out, const cJSON *job, const struct cli_style *style)
+{
+    const cJSON *node = NULL;
+    uint32_t shown = 0;
+    uint32_t all = 0;
+    cJSON_ArrayForEach(node, cli_list(job, "nodes")) all++;
+    if (all == 0)
+        return;
+    struct cli_table *t = cli_table_new(out->mem, node_heads + 1, MU_COUNT(node_heads) - 1);
+    if (t == NULL) {
+        out->oom = true;
+        return;
+    }
+    bool cut = style->lines > 0 && all > style->lines;
+    for (int calm = 0; calm < 2; calm++)
+        cJSON_ArrayForEach(node, cli_list(job, "nodes"))
+        {
+            bool now = cut ? (is_calm(node) == (calm == 1)) : calm == 0;
+            if (!now || (cut && shown == style->lines))
+                continue;
+            add_node(t, out->mem, NULL, node);
+            shown++;
+        }
+    cli_table_draw(t, style, 2, out);
+    cli_table_free(t);
+    if (shown < all)
+        (void)mu_buf_addf(out, "  and %u more nodes: muster nodes lists all\n", all - shown);
+}
+
+/* --- jobs --- */
+
+static void
+add_cause(struct mu_buf *out, const cJSON *answer, const cJSON *job, const struct cli_style *style)
+{
+    const cJSON *cause = cli_object(job, "last_cause");
+    bool over = is_ended(job) && strcmp(cli_text(job, "state"), "failed") == 0;
+    int64_t age = cli_age_ms(answer, cause, "at");
+    int64_t after = cli_number(job, "consequences", 0);
+    if (cause == NULL || over)
+        return; /* A failed job's sentence is its cause. */
+    (void)mu_buf_addf(out, "  round %" PRId64 " ended", cli_number(cause, "round", 0));
+    if (age >= 0) {
+        (void)mu_buf_adds(out, " ");
+        cli_add_duration(out, age);
+        (void)mu_buf_adds(out, " ago");
+    }
+    (void)mu_buf_adds(out, ": ");
+    cli_add_coloured(out, style, CLI_YELLOW, cli_text(cause, "sentence"));
+    if (after > 0)
+        (void)mu_buf_addf(out, "; %" PRId64 " more failed after it", after);
+    (void)mu_buf_adds(out, "\n");
+    const char *message = cli_text(cause, "message");
+    if (message[0] != '\0' && strstr(cli_text(cause, "sentence"), message) == NULL) {
+        (void)mu_buf_adds(out, "    ");
+        cli_add_plain(out, message);
+        (void)mu_buf_adds(out, "\n");
+    }
+}
+
+/* "train  running  for 12 min, 1 of 3 restarts used" and the sentence that says what happens. */
+static void add_job_head(struct mu_buf *out,
+                         const cJSON *answer,
+                         const cJSON *job,
+                         const struct cli_style *style)
+{
+    const char *state = cli_text(job, "state");
+    bool ended = is_ended(job);
+    int64_t max = cli_number(job, "max_restarts", 0);
+    int64_t used = cli_number(job, "restarts", 0);
+    int64_t age = cli_age_ms(answer, job, ended ? "ended_at" : "created_at");
+    cli_add_coloured(out, style, CLI_BOLD, cli_text(job, "id"));
+    (void)mu_buf_adds(out, "  ");
+    cli_add_coloured(out, style, colour_of(state), state);
+    if (age >= 0) {
+        (void)mu_buf_adds(out, ended ? "  ended " : "  for ");
+        cli_add_duration(out, age);
+        (void)mu_buf_adds(out, ended ? " ago" : "");
+    }
+    if (used > 0 || max > 0)
+        (void)mu_buf_addf(out, ", %" PRId64 " of %" PRId64 " restarts used", used, max);
+    (void)mu_buf_adds(out, "\n  ");
+    cli_add_plain(out, cli_text(job, "sentence"));
+    (void)mu_buf_adds(out, "\n");
+    add_cause(out, answer, job, style);
+}
+
+static void
+add_job(struct mu_buf *out, const cJSON *answer, const cJSON *job, const struct cli_style *style)
+{
+    (void)mu_buf_adds(out, "\n");
+    add_job_head(out, answer, job, style);
+    if (!is_ended(job))
+        add_job_nodes(out, job, style);
+}
+
+static void add_server(struct mu_buf *out, const cJSON *answer, const char *where)
+{
+    const cJSON *server = cli_object(answer, "server");
+    cli_add_plain(out, where);
+    (void)mu_buf_adds(out, ": rdzv-server ");
+    cli_add_plain(out, cli_text(answer, "version"));
+    (void)mu_buf_adds(out, ", up ");
+    cli_add_duration(out, cli_number(answer, "uptime_s", 0) * 1000);
+    (void)mu_buf_adds(out, ", ");
+    cli_add_count(out, cli_number(server, "jobs_live", 0), "job");
+    (void)mu_buf_adds(out, ", ");
+    cli_add_count(out, cli_number(server, "agents", 0), "agent");
+    (void)mu_buf_adds(out, "\n");
+}
+
+static void add_all_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_style *style)
+{
+    const cJSON *job = NULL;
+    int64_t ended = 0;
+    bool any = false;
+    cJSON_ArrayForEach(job, cli_list(answer, "jobs"))
+    {
+        any = true;
+        if (is_ended(job) && ++ended > ENDED_SHOWN)
+            continue;
+        add_job(out, answer, job, style);
+    }
+    if (ended > ENDED_SHOWN)
+        (void)mu_buf_addf(out,
+                          "\nand %" PRId64 " more jobs that are over: muster jobs lists them\n",
+                          ended - ENDED_SHOWN);
+    if (!any)
+        (void)mu_buf_adds(
+            out, "\nno job yet: one begins when an agent comes, as in\n"
+                 "  node-agent --nnodes=2 --nproc-per-node=8 --rdzv=HOST:PORT ./trainer\n");
+}
+
+void cli_page_status(struct mu_buf *out,
+                     const cJSON *answer,
+                     const char *where,
+                     const char *job_id,
+                     const struct cli_style *style)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, out->mem);
+    add_server(&b, answer, where);
+    if (job_id != NULL)
+        add_job(&b, answer, cli_job_find(answer, job_id), style);
+    else
+        add_all_jobs(&b, answer, style);
+    cli_add_cut(out, style, mu_buf_cstr(&b));
+    out->oom = out->oom || b.oom;
+    mu_buf_fini(&b);
+}
+
+/* Draw, cut to the terminal's width, and free. t == NULL: there was no memory. */
+static void finish(struct mu_buf *out, struct cli_table *t, const struct cli_style *style)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, out->mem);
+    if (t != NULL)
+        cli_table_draw(t, style, 0, &b);
+    cli_add_cut(out, style, mu_buf_cstr(&b));
+    out->oom = out->oom || b.oom || t == NULL;
+    mu_buf_fini(&b);
+    cli_table_free(t);
+}
+
+void cli_page_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_style *style)
+{
+    static const char *const heads[] = {"JOB",   "STATE",   "ROUND", "RESTARTS",
+                                        "NODES", "WORKERS", "AGE",   "WHAT"};
+    const cJSON *job = NULL;
+    const cJSON *node = NULL;
+    struct cli_table *t = cli_table_new(out->mem, heads, MU_COUNT(heads));
+    if (t != NULL)
+        cJSON_ArrayForEach(job, cli_list(answer, "jobs"))
+        {
+            int64_t nodes = 0;
+            int64_t min = cli_number(job, "nodes_min", 0);
+            int64_t max = cli_number(job, "nodes_max", 0);
+            cJSON_ArrayForEach(node, cli_list(job, "nodes")) nodes +=
+                cli_is_true(node, "connected");
+            cli_cell(t, CLI_BOLD, cli_text(job, "id"));
+            cell_state(t, cli_text(job, "state"));
+            cell_number(t, job, "round");
+            cli_cellf(t, CLI_PLAIN, "%" PRId64 "/%" PRId64, cli_number(job, "restarts", 0),
+                      cli_number(job, "max_restarts", 0));
+            if (is_ended(job))
+                cli_cell(t, CLI_PLAIN, "");
+            else if (min == max)
+                cli_cellf(t, CLI_PLAIN, "%" PRId64 "/%" PRId64, nodes, max);
+            else
+                cli_cellf(t, CLI_PLAIN, "%" PRId64 "/%" PRId64 ":%" PRId64, nodes, min, max);
+            cell_number(t, job, "world");
+            cell_age(t, out->mem, cli_age_ms(answer, job, "created_at"));
+            cli_cell(t, CLI_PLAIN, cli_text(job, "sentence"));
+        }
+    finish(out, t, style);
+}
+
+/* Calls `add` with each node that is meant. */
+typedef void
+add_fn(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const cJSON *node);
+
+static void each_node(struct mu_buf *out,
+                      const cJSON *answer,
+                      const char *job_id,
+                      const char *const *heads,
+                      uint32_t head_count,
+                      add_fn *add,
+                      const struct cli_style *style)
+{
+    const cJSON *job = NULL;
+    const cJSON *node = NULL;
+    const cJSON *only = job_id != NULL ? cli_job_find(answer, job_id) : NULL;
+    struct cli_table *t = cli_table_new(out->mem, heads, head_count);
+    if (t != NULL)
+        cJSON_ArrayForEach(job, cli_list(answer, "jobs"))
+        {
+            if (only != NULL ? job != only : is_ended(job))
+                continue;
+            cJSON_ArrayForEach(node, cli_list(job, "nodes")) add(t, out->mem, job, node);
+        }
+    finish(out, t, style);
+}
+
+void cli_page_nodes(struct mu_buf *out,
+                    const cJSON *answer,
+                    const char *job_id,
+                    const struct cli_style *style)
+{
+    each_node(out, answer, job_id, node_heads, MU_COUNT(node_heads), add_node, style);
+}
+
+static void
+add_workers(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const cJSON *node)
+{
+    const cJSON *w = NULL;
+    (void)mem;
+    cJSON_ArrayForEach(w, cli_list(node, "workers"))
+    {
+        const char *signal = cli_text(w, "signal_name");
+        cli_cell(t, CLI_PLAIN, cli_text(job, "id"));
+        cell_number(t, w, "rank");
+        cli_cell(t, CLI_PLAIN, cli_text(node, "host"));
+        cell_number(t, w, "local_rank");
+        cell_number(t, w, "pid");
+        cell_state(t, cli_text(w, "state"));
+        if (signal[0] != '\0')
+            cli_cell(t, CLI_PLAIN, signal);
+        else if (cli_number(w, "exit_code", -1) >= 0)
+            cli_cellf(t, CLI_PLAIN, "status %" PRId64, cli_number(w, "exit_code", 0));
+        else
+            cli_cell(t, CLI_PLAIN, "");
+    }
+}
+
+void cli_page_workers(struct mu_buf *out,
+                      const cJSON *answer,
+                      const char *job_id,
+                      const struct cli_style *style)
+{
+    static const char *const heads[] = {"JOB", "RANK", "HOST", "LOCAL", "PID", "STATE", "ENDED"};
+    each_node(out, answer, job_id, heads, MU_COUNT(heads), add_workers, style);
+}

@@ -1,0 +1,230 @@
+#include "launcher/show.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "launcher/answer.h"
+#include "launcher/http.h"
+#include "launcher/pages.h"
+#include "launcher/select.h"
+
+#define LINES_ELSEWHERE 40 /* Of a job's nodes, where there is no terminal whose height says. */
+
+struct view {
+    const struct cli_options *o;
+    struct cli_http *http;
+    struct mu_buf body;
+    struct mu_buf page;
+    struct mu_buf plain; /* The page before the terminal's codes. */
+    bool terminal;
+    bool drawn;
+};
+
+static struct cli_style style_of(const struct view *v)
+{
+    struct winsize size = {0};
+    const char *no = getenv("NO_COLOR");
+    const char *term = getenv("TERM");
+    bool wanted =
+        v->terminal && (no == NULL || no[0] == '\0') && (term == NULL || strcmp(term, "dumb") != 0);
+    struct cli_style s = {.colour =
+                              v->o->colour == CLI_ALWAYS || (v->o->colour == CLI_AUTO && wanted)};
+    if (v->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
+        s.width = size.ws_col;
+    if (v->o->verb == CLI_STATUS)
+        s.lines = v->o->watch && size.ws_row > 12 ? size.ws_row - 8U : LINES_ELSEWHERE;
+    return s;
+}
+
+/* Returns 0, or -EIO: stdout takes no more. */
+static int put(const struct mu_buf *b)
+{
+    bool good = fwrite(b->p, 1, b->n, stdout) == b->n && fflush(stdout) == 0;
+    return good ? 0 : -EIO;
+}
+
+static int draw_json(struct view *v, const cJSON *answer, struct mu_err *err)
+{
+    cJSON *part = cli_select(answer, v->o->verb, v->o->job);
+    char *text = part == NULL  ? NULL
+                 : v->o->watch ? cJSON_PrintUnformatted(part)
+                               : cJSON_Print(part);
+    cJSON_Delete(part);
+    if (text == NULL)
+        return mu_err_set(err, -ENOMEM, "no memory for the answer");
+    mu_buf_reset(&v->page);
+    (void)mu_buf_addf(&v->page, "%s\n", text);
+    cJSON_free(text);
+    return v->page.oom ? mu_err_set(err, -ENOMEM, "no memory for the answer") : put(&v->page);
+}
+
+/* From the terminal's upper left corner, each line's rest and what is below cleared: no flicker. */
+static void overdraw(struct mu_buf *page, struct mu_buf *from)
+{
+    mu_buf_reset(page);
+    (void)mu_buf_adds(page, "\033[H");
+    for (const char *p = mu_buf_cstr(from); *p != '\0';) {
+        size_t n = strcspn(p, "\n");
+        (void)mu_buf_add(page, p, n);
+        (void)mu_buf_adds(page, "\033[K\n");
+        p += n + (p[n] == '\n');
+    }
+    (void)mu_buf_adds(page, "\033[J");
+}
+
+static int draw_text(struct view *v, const cJSON *answer, const char *trouble, struct mu_err *err)
+{
+    struct cli_style style = style_of(v);
+    mu_buf_reset(&v->plain);
+    if (trouble != NULL)
+        (void)mu_buf_addf(&v->plain, "%s\nwhat it said last:\n\n", trouble);
+    switch (v->o->verb) {
+    case CLI_STATUS:
+        cli_page_status(&v->plain, answer, cli_http_where(v->http), v->o->job, &style);
+        break;
+    case CLI_JOBS:
+        cli_page_jobs(&v->plain, answer, &style);
+        break;
+    case CLI_NODES:
+        cli_page_nodes(&v->plain, answer, v->o->job, &style);
+        break;
+    case CLI_WORKERS:
+        cli_page_workers(&v->plain, answer, v->o->job, &style);
+        break;
+    case CLI_VERB_COUNT:
+        break;
+    }
+    if (v->o->watch && v->terminal)
+        overdraw(&v->page, &v->plain);
+    else {
+        mu_buf_reset(&v->page);
+        (void)mu_buf_addf(&v->page, "%s%s", v->drawn ? "\n" : "", mu_buf_cstr(&v->plain));
+    }
+    if (v->page.oom || v->plain.oom)
+        return mu_err_set(err, -ENOMEM, "no memory for the page");
+    if (v->o->watch && v->terminal && !v->drawn)
+        (void)fputs("\033[2J", stdout);
+    return put(&v->page);
+}
+
+static int no_such_job(const struct view *v, const cJSON *answer, struct mu_err *err)
+{
+    struct mu_buf b;
+    char shown[80];
+    const cJSON *job = NULL;
+    int n = 0;
+    mu_buf_init(&b, mu_mem_default());
+    cJSON_ArrayForEach(job, cli_list(answer, "jobs"))
+    {
+        char id[48];
+        const char *text = cli_text(job, "id");
+        if (n++ < 3)
+            (void)mu_buf_addf(&b, "%s%s", n > 1 ? ", " : "",
+                              mu_quote(id, sizeof id, mu_str_of(text, strlen(text))));
+    }
+    (void)mu_quote(shown, sizeof shown, mu_str_of(v->o->job, strlen(v->o->job)));
+    int r = n == 0 ? mu_err_set(err, -ENOENT, "there is no job %s at %s, nor any other", shown,
+                                cli_http_where(v->http))
+                   : mu_err_set(err, -ENOENT,
+                                "there is no job %s at %s; there is %s%s: muster jobs", shown,
+                                cli_http_where(v->http), mu_buf_cstr(&b), n > 3 ? " and more" : "");
+    mu_buf_fini(&b);
+    return r;
+}
+
+/* The exit status of a watched job that is over; -1 while it lives. */
+static int outcome(const struct cli_options *o, const cJSON *answer)
+{
+    const char *state = o->job != NULL ? cli_text(cli_job_find(answer, o->job), "state") : "";
+    if (strcmp(state, "succeeded") == 0)
+        return 0;
+    return strcmp(state, "failed") == 0 ? 1 : -1;
+}
+
+static void rest(int64_t ns)
+{
+    struct timespec t = {ns / MU_NS_PER_S, ns % MU_NS_PER_S};
+    (void)clock_nanosleep(CLOCK_MONOTONIC, 0, &t,
+                          NULL); /* A signal that does not end us just draws sooner. */
+}
+
+/* Ask once. The tree is the caller's; NULL with a sentence. */
+static cJSON *ask(struct view *v, struct mu_err *err)
+{
+    if (cli_http_get(v->http, "/status", v->o->timeout_ns, &v->body, err) < 0)
+        return NULL;
+    return cli_answer_parse(v->body.p, v->body.n, cli_http_where(v->http), err);
+}
+
+/* Draws until the job ends or stdout does; a server that is away for a while is said, and asked
+ * again. */
+static int watch(struct view *v, cJSON *answer, struct mu_err *err)
+{
+    int status = -1;
+    while (status < 0) {
+        rest(v->o->interval_ns);
+        cJSON *next = ask(v, err);
+        if (next == NULL) {
+            if (!v->o->json && draw_text(v, answer, err->msg, err) < 0)
+                break;
+            continue;
+        }
+        cJSON_Delete(answer);
+        answer = next;
+        if (v->o->job != NULL && cli_job_find(answer, v->o->job) == NULL) {
+            status = no_such_job(v, answer, err) < 0;
+            break;
+        }
+        if ((v->o->json ? draw_json(v, answer, err) : draw_text(v, answer, NULL, err)) < 0)
+            break;
+        status = outcome(v->o, answer);
+    }
+    cJSON_Delete(answer);
+    return status;
+}
+
+static int show(struct view *v, struct mu_err *err)
+{
+    cJSON *answer = ask(v, err);
+    if (answer == NULL)
+        return 1;
+    int r = 0;
+    if (v->o->job != NULL && cli_job_find(answer, v->o->job) == NULL)
+        r = no_such_job(v, answer, err);
+    else
+        r = v->o->json ? draw_json(v, answer, err) : draw_text(v, answer, NULL, err);
+    v->drawn = true;
+    int status = r < 0 ? 1 : outcome(v->o, answer);
+    if (r < 0 || !v->o->watch || status >= 0) {
+        cJSON_Delete(answer);
+        return r < 0 ? 1 : v->o->watch ? status : 0;
+    }
+    status = watch(v, answer, err);
+    return status < 0 ? 1 : status;
+}
+
+int cli_show(const struct cli_options *o)
+{
+    struct mu_err err = {0};
+    struct view v = {.o = o, .terminal = isatty(STDOUT_FILENO) == 1};
+    mu_buf_init(&v.body, mu_mem_default());
+    mu_buf_init(&v.page, mu_mem_default());
+    mu_buf_init(&v.plain, mu_mem_default());
+    v.http = cli_http_new(&o->server, &err);
+    int status = v.http != NULL ? show(&v, &err) : 1;
+    if (ferror(stdout))
+        (void)mu_err_set(&err, -EIO, "standard output takes no more: %s", strerror(errno));
+    if (status != 0 && err.msg[0] != '\0')
+        (void)fprintf(stderr, "muster %s: %s\n", cli_verb_name(o->verb), err.msg);
+    cli_http_free(v.http);
+    mu_buf_fini(&v.body);
+    mu_buf_fini(&v.page);
+    mu_buf_fini(&v.plain);
+    return status;
+}

@@ -1,0 +1,152 @@
+"""muster, the command: what a person sees of a real server with real jobs, and what the exit status says."""
+import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import mulib
+from mulib import Server, program
+
+WORKER = "import os, sys, time; time.sleep(0.1); sys.exit(7 if os.environ['RANK'] == '1' and {fail} else 0)"
+
+
+def muster(*words, env=None, timeout=30):
+    return subprocess.run([program("muster"), *words], env={**os.environ, "MUSTER_RDZV": "", **(env or {})}, timeout=timeout,
+                          capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+def agent(server, run_id, *words, nnodes="1", nproc=2):
+    cmd = [program("node-agent"), f"--nnodes={nnodes}", f"--nproc-per-node={nproc}", f"--rdzv=127.0.0.1:{server.port}",
+           f"--rdzv-id={run_id}", "--no-python", *words]
+    return subprocess.Popen(cmd, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def wait_for(what, limit_s=mulib.PATIENCE):
+    end = time.monotonic() + limit_s
+    while not (got := what()):
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.02)
+    return got
+
+
+@pytest.fixture
+def job(server):
+    """A job of one node and two workers that sleep."""
+    p = agent(server, "train", "sleep", "600")
+    wait_for(lambda: [w for j in server.status()["jobs"] for n in j["nodes"] for w in n["workers"] if w["state"] == "running"][1:])
+    yield server
+    p.terminate()
+    p.wait(timeout=mulib.PATIENCE)
+
+
+def at(server):
+    return f"--rdzv=127.0.0.1:{server.port}"
+
+
+def test_status_jobs_nodes_and_workers_of_a_running_job(job):
+    r = muster("status", at(job))
+    assert r.returncode == 0 and r.stderr == ""
+    first, rest = r.stdout.split("\n\n", 1)
+    assert first.startswith(f"127.0.0.1:{job.port}: rdzv-server ") and first.endswith("1 job, 1 agent")
+    assert rest.startswith("train  running  for ") and "2 running" in rest and "0-1" in rest and "\033" not in r.stdout
+    r = muster("jobs", env={"MUSTER_RDZV": f"127.0.0.1:{job.port}"})
+    assert r.returncode == 0 and [line.split()[:2] for line in r.stdout.splitlines()] == [["JOB", "STATE"], ["train", "running"]]
+    assert [line.split()[2] for line in muster("nodes", at(job)).stdout.splitlines()[1:]] == [socket.gethostname()]
+    pids = {str(w["pid"]) for w in job.status()["jobs"][0]["nodes"][0]["workers"]}
+    assert {line.split()[4] for line in muster("workers", "train", at(job)).stdout.splitlines()[1:]} == pids
+
+
+def test_json_has_the_servers_names(job):
+    status = job.status()
+    whole = json.loads(muster("status", "--json", at(job)).stdout)
+    assert whole.keys() == status.keys()
+    assert json.loads(muster("status", "train", "--json", at(job)).stdout)["id"] == "train"
+    (node,) = json.loads(muster("nodes", "--json", at(job)).stdout)
+    assert node["job"] == "train" and set(node) == {*status["jobs"][0]["nodes"][0], "job"}
+    workers = json.loads(muster("workers", "--json", at(job)).stdout)
+    assert [(w["rank"], w["job"], w["node_rank"]) for w in workers] == [(0, "train", 0), (1, "train", 0)]
+
+
+@pytest.mark.parametrize("fail", [False, True])
+def test_watch_follows_a_job_to_its_end_and_gives_its_outcome(server, fail):
+    agents = [agent(server, "train", sys.executable, "-c", WORKER.format(fail=fail), nnodes="2", nproc=1)]
+    wait_for(lambda: server.status()["jobs"])
+    p = subprocess.Popen([program("muster"), "status", "train", "--watch=0.05", at(server)], stdout=subprocess.PIPE)
+    lines = mulib.Lines(p.stdout)
+    lines.wait("1 of 2 nodes are here")
+    agents.append(agent(server, "train", sys.executable, "-c", WORKER.format(fail=fail), nnodes="2", nproc=1))
+    for a in [p, *agents]:
+        a.wait(timeout=mulib.PATIENCE)
+    assert p.returncode == (1 if fail else 0)
+    lines.wait("failed: rank 1 .*exited with status 7" if fail else "succeeded: every worker")
+
+
+def test_watch_on_a_terminal_redraws_in_place_and_lives_through_a_restarted_server(tmp_path):
+    server = Server(tmp_path)
+    master, slave = pty.openpty()
+    p = subprocess.Popen([program("muster"), "status", "--watch=0.05", at(server)], stdout=slave, stderr=slave, stdin=slave)
+    os.close(slave)
+    seen = bytearray()
+
+    def read():
+        while True:
+            try:
+                got = os.read(master, 65536)
+            except OSError:
+                return
+            if not got:
+                return
+            seen.extend(got)
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    wait_for(lambda: seen.count(b"\033[H") > 2)
+    port = server.port
+    server.stop()
+    wait_for(lambda: b"no rdzv-server answers at" in seen and b"what it said last" in seen)
+    again = Server(tmp_path, port=port, name="again")
+    mark = len(seen)
+    wait_for(lambda: b"no job yet" in seen[mark:] and b"what it said last" not in seen[seen.rfind(b"\033[H"):])
+    p.terminate()
+    p.wait(timeout=mulib.PATIENCE)
+    again.stop()
+    thread.join(timeout=mulib.PATIENCE)
+    os.close(master)
+
+
+def test_what_is_not_there_is_one_sentence(server, tmp_path):
+    r = muster("status", "nobody", at(server))
+    assert r.returncode == 1 and r.stdout == "" and 'there is no job "nobody"' in r.stderr and r.stderr.count("\n") == 1
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+        r = muster("status", f"--rdzv=127.0.0.1:{port}")  # Bound and not listening: refused.
+        assert r.returncode == 1 and "no rdzv-server answers" in r.stderr and "--rdzv" in r.stderr
+        s.listen()
+        r = muster("jobs", f"--rdzv=127.0.0.1:{port}", "--timeout=0.3")
+        assert r.returncode == 1 and "did not answer within 0.3 s" in r.stderr and r.stderr.count("\n") == 1
+    r = muster("status", "--rdzv=no.such.name.invalid")
+    assert r.returncode == 1 and "no.such.name.invalid:29500" in r.stderr
+    http = subprocess.Popen([sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(tmp_path)],
+                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    other = http.stdout.readline().split("port ")[1].split()[0]
+    r = muster("status", f"--rdzv=127.0.0.1:{other}")
+    http.terminate()
+    http.wait()
+    assert r.returncode == 1 and "404" in r.stderr and r.stderr.count("\n") == 1
+
+
+def test_a_wrong_line_ends_with_2_and_a_full_disk_with_1(server):
+    for words, says in ((["statsu"], "did you mean muster status"), ([], "a command is missing"), (["jobs", "--jsn"], "did you mean --json")):
+        r = muster(*words)
+        assert r.returncode == 2 and says in r.stderr and r.stdout == "" and r.stderr.count("\n") == 1
+    with open("/dev/full", "w") as full:
+        for words in (["status", at(server)], ["--help"], ["status", "--json", at(server)]):
+            r = subprocess.run([program("muster"), *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+            assert r.returncode == 1 and "No space left" in r.stderr, words

@@ -1,0 +1,4 @@
+# muster: its command line, and the pages it makes of an answer.
+mu_unit(base.words SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_words.c LINK mu_base_pure)
+mu_unit(launcher.options SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/launcher_options.c LINK mu_cli_options)
+mu_unit(launcher.pages SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/launcher_pages.c LINK mu_cli_pages)

@@ -1,0 +1,141 @@
+/* muster's command line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "launcher/options.h"
+
+#define ARGV(...)                                                                                  \
+    (char *[])                                                                                     \
+    {                                                                                              \
+        "muster", __VA_ARGS__, NULL                                                                \
+    }
+
+static int parse(struct cli_options *o, char **argv, const char *env, struct mu_err *err)
+{
+    int argc = 0;
+    while (argv[argc] != NULL)
+        argc++;
+    *err = (struct mu_err){0};
+    return cli_options_parse(o, argc, argv, env, err);
+}
+
+static void what_is_given_is_taken(void **state)
+{
+    struct cli_options o;
+    struct mu_err err;
+    (void)state;
+    assert_int_equal(parse(&o,
+                           ARGV("status", "train", "--rdzv=n1:1234", "-w0.5", "--json", "-t", "9",
+                                "--color=never"),
+                           NULL, &err),
+                     0);
+    assert_int_equal(o.verb, CLI_STATUS);
+    assert_string_equal(o.job, "train");
+    assert_string_equal(o.server.host, "n1");
+    assert_int_equal(o.server.port, 1234);
+    assert_true(o.watch && o.json);
+    assert_int_equal(o.interval_ns, 500000000);
+    assert_int_equal(o.timeout_ns, INT64_C(9000000000));
+    assert_int_equal(o.colour, CLI_NEVER);
+}
+
+static void the_server_comes_from_the_option_then_the_variable_then_here(void **state)
+{
+    struct cli_options o;
+    struct mu_err err;
+    (void)state;
+    assert_int_equal(parse(&o, ARGV("jobs"), NULL, &err), 0);
+    assert_string_equal(o.server.host, "localhost");
+    assert_int_equal(o.server.port, 29500);
+    assert_int_equal(parse(&o, ARGV("jobs"), "[fd00::1]:7", &err), 0);
+    assert_string_equal(o.server.host, "fd00::1");
+    assert_int_equal(parse(&o, ARGV("-r", "n2", "jobs"), "n1", &err), 0);
+    assert_string_equal(o.server.host, "n2");
+    assert_int_equal(o.server.port, 29500);
+    assert_true(parse(&o, ARGV("jobs"), "n1:x", &err) < 0);
+    assert_non_null(strstr(err.msg, "MUSTER_RDZV"));
+}
+
+static void watch_does_not_eat_the_job(void **state)
+{
+    struct cli_options o;
+    struct mu_err err;
+    (void)state;
+    assert_int_equal(parse(&o, ARGV("status", "--watch", "train"), NULL, &err), 0);
+    assert_string_equal(o.job, "train");
+    assert_int_equal(o.interval_ns, INT64_C(1000000000));
+    assert_int_equal(parse(&o, ARGV("status", "-w", "--", "-odd-"), NULL, &err), 0);
+    assert_string_equal(o.job, "-odd-");
+}
+
+static void a_wrong_line_is_one_sentence(void **state)
+{
+    static const struct {
+        const char *word[3];
+        const char *says;
+    } wrong[] = {
+        {{"statsu"}, "did you mean muster status"},
+        {{"launch"}, "muster --help lists them"},
+        {{"status", "--wach"}, "did you mean --watch"},
+        {{"status", "--nonsense"}, "is not an option"},
+        {{"status", "-z"}, "is not an option"},
+        {{"status", "--json=1"}, "--json takes no value"},
+        {{"status", "--rdzv"}, "--rdzv needs a value"},
+        {{"status", "--rdzv=n1:99999"}, "--rdzv"},
+        {{"status", "--timeout=0"}, "--timeout"},
+        {{"status", "--watch=x"}, "--watch"},
+        {{"status", "--color=blue"}, "auto, always or never"},
+        {{"status", "a", "b"}, "one too many"},
+        {{"jobs", "a"}, "takes no argument"},
+        {{"--json"}, "a command is missing"},
+    };
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(wrong); i++) {
+        struct cli_options o;
+        struct mu_err err;
+        char *argv[5] = {"muster"};
+        for (size_t k = 0; k < 3 && wrong[i].word[k] != NULL; k++)
+            argv[k + 1] = (char *)(uintptr_t)wrong[i].word[k];
+        assert_true(parse(&o, argv, NULL, &err) < 0);
+        if (strstr(err.msg, wrong[i].says) == NULL)
+            fail_msg("'%s' does not say '%s'", err.msg, wrong[i].says);
+    }
+}
+
+static void help_names_every_command_and_option(void **state)
+{
+    struct mu_buf b;
+    struct cli_options o;
+    struct mu_err err;
+    (void)state;
+    mu_buf_init(&b, mu_mem_default());
+    assert_int_equal(parse(&o, ARGV("--help"), NULL, &err), 0);
+    assert_int_equal(o.verb, CLI_VERB_COUNT);
+    cli_help(&b, o.verb);
+    for (int v = 0; v < CLI_VERB_COUNT; v++)
+        assert_non_null(strstr(mu_buf_cstr(&b), cli_verb_name((enum cli_verb)v)));
+    assert_int_equal(b.p[b.n - 1], '\n');
+    assert_int_equal(parse(&o, ARGV("nodes", "-h"), NULL, &err), 0);
+    assert_true(o.help && o.verb == CLI_NODES);
+    mu_buf_reset(&b);
+    cli_help(&b, o.verb);
+    assert_non_null(strstr(mu_buf_cstr(&b), "Usage: muster nodes [JOB]"));
+    mu_buf_fini(&b);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_given_is_taken),
+        cmocka_unit_test(the_server_comes_from_the_option_then_the_variable_then_here),
+        cmocka_unit_test(watch_does_not_eat_the_job),
+        cmocka_unit_test(a_wrong_line_is_one_sentence),
+        cmocka_unit_test(help_names_every_command_and_option),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
