@@ -51,6 +51,7 @@ struct agent {
     struct work *work;
     struct output *output;
     struct plan *plan;
+    int told_signo;     /* The signal that told us to stop; 0: none. */
     int64_t started_ns; /* For events: the agent's start, and the present join's. */
     int64_t joining_ns;
     struct hosting hosting;
@@ -704,6 +705,8 @@ static void on_signal(uv_signal_t *s, int signo)
         output_abandon(a->output);
         return;
     }
+    if (a->told_signo == 0)
+        a->told_signo = signo;
     step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = signo});
 }
 
@@ -895,12 +898,17 @@ static int set_up(struct agent *a, struct mu_err *err)
     return 0;
 }
 
-/* 1 as torchrun, unless the first failing worker's own status is wanted. */
+/* 1 as torchrun, unless the first failing worker's own status is wanted, or the signal that told us
+ * to stop. */
 static int exit_status_of(const struct agent *a)
 {
     const struct mu_cause *c = &a->life.cause;
-    if (a->life.exit_status != 1 || !a->o->exit_status_first || !a->life.has_cause)
+    if (a->life.exit_status != 1 || !a->o->exit_status_first)
         return a->life.exit_status;
+    if (a->told_signo != 0 && (!a->life.has_cause || c->kind == MU_CAUSE_NODE_LEFT))
+        return 128 + a->told_signo;
+    if (!a->life.has_cause)
+        return 1;
     if (c->kind == MU_CAUSE_WORKER_EXIT && c->exit_code > 0)
         return c->exit_code;
     return c->kind == MU_CAUSE_WORKER_SIGNAL ? 128 + c->signo : 1;

@@ -508,7 +508,8 @@ const struct option_row option_rows[] = {
      "What a node that arrives while the job runs does when there is room: wait for the next round, or start one "
      "(as torchrun does: the default with backend c10d)."},
     {"exit-status", 0, OPTION_OWN | OPTION_WORDS, "one|first", set_exit_status, "one",
-     "What a failed job ends with: 1, as torchrun, or the first failing worker's own status (128 + n for signal n)."},
+     "What a failed job ends with: 1, as torchrun, or the first failing worker's own status (128 + n for signal n; also where the agent itself was "
+     "told to stop by it)."},
     {"label", 0, OPTION_OWN, NULL, set_label, NULL,
      "What workers write to the console plainly gets --tee's prefix before each line, too. No files."},
     {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",

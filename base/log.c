@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/manager.h"
 
 static struct {
     const char *program;
@@ -26,7 +26,7 @@ void mu_log_setup(const char *program, enum mu_log_level level, enum mu_log_form
     settings.program = program;
     settings.level = level;
     settings.format = format;
-    settings.journal = getenv("JOURNAL_STREAM") != NULL;
+    settings.journal = mu_journal_is_stderr();
 }
 
 void mu_log_divert(mu_log_put_fn *put, void *arg)
@@ -56,35 +56,70 @@ bool mu_log_on(enum mu_log_level level)
     return level <= settings.level;
 }
 
+/* The next key=value of a line: *ret_value is what stands in the quotes, or up to the blank.
+ * Returns where the one after it begins; NULL when no pair follows, *p is then at the rest. */
+static const char *next_pair(const char **p, struct mu_str *ret_key, struct mu_str *ret_value)
+{
+    *p += strspn(*p, " ");
+    size_t k = strcspn(*p, "= ");
+    if ((*p)[k] != '=')
+        return NULL; /* Whole sentences are let through as they are. */
+    const char *v = *p + k + 1;
+    size_t n = 0;
+    *ret_key = mu_str_of(*p, k);
+    if (*v != '"') {
+        n = strcspn(v, " ");
+        *ret_value = mu_str_of(v, n);
+        return v + n;
+    }
+    n = 1;
+    while (v[n] != '\0' && v[n] != '"')
+        n += v[n] == '\\' && v[n + 1] != '\0' ? 2 : 1;
+    *ret_value = mu_str_of(v + 1, n - 1);
+    return v + n + (v[n] == '"');
+}
+
 /* key=value pairs as JSON members: the same fields in the other format. Quoted values keep their
  * escapes. */
 static void pairs_to_json(struct mu_json *w, const char *p)
 {
-    while (*p != '\0') {
-        p += strspn(p, " ");
-        size_t k = strcspn(p, "= ");
-        if (p[k] != '=') {
-            if (*p != '\0') /* Not a pair: whole sentences are let through as they are. */
-                mu_json_kstr(w, "text", p);
-            break;
-        }
-        char key[48] = "";
-        memcpy(key, p, k < sizeof key - 1 ? k : sizeof key - 1);
-        p += k + 1;
-        mu_json_key(w, key);
-        size_t n = 0;
-        if (*p == '"') {
-            n = 1;
-            while (p[n] != '\0' && p[n] != '"')
-                n += p[n] == '\\' && p[n + 1] != '\0' ? 2 : 1;
-            mu_json_strn(w, mu_str_of(p + 1, n - 1));
-            n += p[n] == '"';
-        } else {
-            n = strcspn(p, " ");
-            mu_json_strn(w, mu_str_of(p, n));
-        }
-        p += n;
+    struct mu_str key;
+    struct mu_str value;
+    for (const char *next = NULL; (next = next_pair(&p, &key, &value)) != NULL; p = next) {
+        char name[48] = "";
+        memcpy(name, key.p, key.n < sizeof name - 1 ? key.n : sizeof name - 1);
+        mu_json_key(w, name);
+        mu_json_strn(w, value);
     }
+    if (*p != '\0')
+        mu_json_kstr(w, "text", p);
+}
+
+/* The same fields in the journal: MESSAGE is the line, MUSTER_EVENT its name, MUSTER_JOB and so on
+ * its pairs, so that `journalctl MUSTER_JOB=train` finds a job's lines. Returns 0, or a negative
+ * errno when it is not to be had. */
+static int send_to_journal(enum mu_log_level level, const char *event, const char *text)
+{
+    static const char *const priorities[] = {"3", "4", "6", "7"};
+    struct mu_str key;
+    struct mu_str value;
+    struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    (void)mu_buf_addf(&b, "MESSAGE=%s %s\nPRIORITY=%s\nSYSLOG_IDENTIFIER=%s\nMUSTER_EVENT=%s\n",
+                      event, text, priorities[level], settings.program, event);
+    const char *p = text;
+    for (const char *next = NULL; (next = next_pair(&p, &key, &value)) != NULL; p = next) {
+        char name[48] = "MUSTER_";
+        size_t n = strlen(name);
+        for (size_t i = 0; i < key.n && n < sizeof name - 1; i++)
+            name[n++] =
+                (char)(key.p[i] >= 'a' && key.p[i] <= 'z' ? key.p[i] - 'a' + 'A' : key.p[i]);
+        name[n] = '\0';
+        mu_journal_field(&b, name, value);
+    }
+    int r = mu_journal_send(&b);
+    mu_buf_fini(&b);
+    return r;
 }
 
 static void
@@ -124,6 +159,11 @@ void mu_log(enum mu_log_level level, const char *event, const char *fmt, ...)
     va_end(ap);
     for (char *p = text + strcspn(text, "\r\n"); *p != '\0'; p += strcspn(p, "\r\n"))
         *p = ' '; /* One event, one line, whatever somebody forgot to quote. */
+    bool to_journal = settings.journal && settings.put == NULL && settings.format == MU_LOG_TEXT;
+    if (to_journal && send_to_journal(level, event, text) == 0) {
+        errno = saved;
+        return;
+    }
     struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     format_line(&b, level, event, text);

@@ -1,6 +1,6 @@
 /* One event, one line: a dotted event name and key=value pairs, on stderr. Cores do not log;
- * values, tokens and environment never are. Under systemd ($JOURNAL_STREAM) lines carry a priority
- * prefix and no time. */
+ * values, tokens and environment never are. Where stderr is the journal's, lines go there with
+ * their fields; where that fails, they carry a priority prefix and no time. */
 #ifndef MUSTER_BASE_LOG_H
 #define MUSTER_BASE_LOG_H
 

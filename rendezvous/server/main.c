@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/manager.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "rendezvous/server/server.h"
@@ -341,6 +342,7 @@ static int write_port_file(const char *path, uint16_t port, struct mu_err *err)
 
 struct process {
     struct srv *srv;
+    uv_timer_t watchdog;
     uv_signal_t term;
     uv_signal_t interrupt;
 };
@@ -350,12 +352,37 @@ static void on_stop_signal(uv_signal_t *handle, int signo)
     struct process *p = handle->data;
     if (p->srv == NULL)
         return;
+    mu_manager_notify("STOPPING=1");
     mu_log(MU_INFO, "server.end", "signo=%d agents=%u jobs=%u", signo, srv_agent_count(p->srv),
            srv_live_job_count(p->srv));
     srv_close(p->srv, NULL, NULL);
     p->srv = NULL;
     uv_close((uv_handle_t *)&p->term, NULL);
     uv_close((uv_handle_t *)&p->interrupt, NULL);
+    uv_close((uv_handle_t *)&p->watchdog, NULL);
+}
+
+/* From the loop that does the work, so that a loop that hangs is noticed; and what `systemctl
+ * status` shows. */
+static void on_watchdog(uv_timer_t *timer)
+{
+    struct process *p = timer->data;
+    char text[160];
+    (void)snprintf(text, sizeof text, "WATCHDOG=1\nSTATUS=listening on %s, %u live jobs, %u agents",
+                   srv_address(p->srv), srv_live_job_count(p->srv), srv_agent_count(p->srv));
+    mu_manager_notify(text);
+}
+
+static void tell_manager(struct process *p)
+{
+    char text[160];
+    int64_t every_ns = mu_manager_watchdog_ns();
+    uint64_t every_ms =
+        every_ns > 0 && every_ns < MU_NS_PER_MS ? 1 : (uint64_t)(every_ns / MU_NS_PER_MS);
+    (void)snprintf(text, sizeof text, "READY=1\nSTATUS=listening on %s", srv_address(p->srv));
+    mu_manager_notify(text);
+    if (every_ms > 0)
+        (void)uv_timer_start(&p->watchdog, on_watchdog, every_ms, every_ms);
 }
 
 static int watch_signals(uv_loop_t *loop, struct process *p)
@@ -366,7 +393,10 @@ static int watch_signals(uv_loop_t *loop, struct process *p)
         SIG_IGN); /* There is nothing to read anew, and a closed terminal is no reason to end. */
     p->term.data = p;
     p->interrupt.data = p;
-    int r = uv_signal_init(loop, &p->term);
+    p->watchdog.data = p;
+    int r = uv_timer_init(loop, &p->watchdog);
+    if (r == 0)
+        r = uv_signal_init(loop, &p->term);
     if (r == 0)
         r = uv_signal_init(loop, &p->interrupt);
     if (r == 0)
@@ -390,6 +420,11 @@ static enum exit_status serve(const struct options *o, const char *host, const c
         (void)mu_err_set(&err, -ENOMEM, "no memory or descriptors for an event loop");
         return complain(&err, EXIT_TROUBLE);
     }
+    int handed_over = mu_manager_take_socket(&err);
+    if (handed_over < 0 && handed_over != -ENOENT)
+        return complain(&err, EXIT_TROUBLE);
+    if (handed_over >= 0)
+        config.listen_fd = handed_over; /* The socket unit's address and port count, not ours. */
     if (srv_start(loop, &config, &p.srv, &err) < 0)
         return complain(&err, EXIT_TROUBLE);
     if (o->port_file != NULL && write_port_file(o->port_file, srv_port(p.srv), &err) < 0)
@@ -398,6 +433,7 @@ static enum exit_status serve(const struct options *o, const char *host, const c
                   PROGRAM ": listening on %s (version " MUSTER_VERSION
                           "); joining and the store are open to whoever reaches this port\n",
                   srv_address(p.srv));
+    tell_manager(&p);
     srv_run(p.srv); /* Returns when the signal's handler has closed everything. */
     (void)uv_loop_close(loop);
     return EXIT_GOOD;

@@ -73,7 +73,8 @@ def nothing_left(agent, within=agentlib.GONE_WITHIN):
 # --- signals ---
 
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
-def test_a_signal_is_passed_on_once_and_the_agent_exits_with_1(job, signo):
+@pytest.mark.parametrize("word", ["one", "first"])
+def test_a_signal_is_passed_on_once_and_the_agent_exits_with_1_or_says_which(job, signo, word):
     w = job.worker("""
 def saved(s, _):
     say("got", s)
@@ -83,12 +84,12 @@ signal.signal(int(sys.argv[1]), saved)
 say("up")
 hang()
 """)
-    a = job.start("--nproc-per-node=2", w, int(signo), pre=job.pre)
+    a = job.start("--nproc-per-node=2", f"--exit-status={word}", w, int(signo), pre=job.pre)
     a.out.wait_count("up", 2)
     a.signal(signo)
     a.out.wait_count("got", 2)
     (job.folder / "go").touch()
-    a.ends(1)
+    a.ends(1 if word == "one" else 128 + signo)
     assert len([s for s in a.out.lines if s == f"got {int(signo)}"]) == 2, a.out.text()
     assert f"told to stop by {signo.name}" in a.verdict()
     assert "Traceback" not in a.err.text() and "FAILED" not in a.err.text()

@@ -5,5 +5,6 @@ mu_unit(base.parse SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_parse.c LINK mu_base
 mu_unit(base.json SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_json.c LINK mu_base_pure PkgConfig::CJSON)
 mu_unit(base.cause SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_cause.c LINK mu_base_pure)
 mu_unit(base.ctl SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_ctl.c LINK mu_ctl)
-mu_unit(base.log SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_log.c LINK mu_base PkgConfig::CJSON)
+mu_unit(base.log SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_log.c LINK mu_base PkgConfig::CJSON WRAP mu_journal_send)
+mu_unit(base.manager SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_manager.c LINK mu_base)
 mu_unit(base.addr SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_addr.c LINK mu_base)

@@ -2,7 +2,9 @@
  * read back from a file that stands in for stderr. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/unit/unit.h"
@@ -10,6 +12,7 @@
 #include <cjson/cJSON.h>
 
 #include "base/log.h"
+#include "base/manager.h"
 
 /* Log one line through the real descriptor and give it back. */
 static char *line_of(const char *program,
@@ -56,12 +59,72 @@ static void test_a_line_stays_one_line(void **state)
     assert_ptr_equal(strchr(line, '\n'), line + strlen(line) - 1);
 }
 
-static void test_under_systemd_priority_replaces_the_time(void **state)
+/* Stands in for the journal's socket: keeps what would be sent, or refuses it. */
+int __wrap_mu_journal_send(const struct mu_buf *fields);
+static char journal_got[4096];
+static int journal_answer;
+
+int __wrap_mu_journal_send(const struct mu_buf *fields)
+{
+    (void)snprintf(journal_got, sizeof journal_got, "%.*s", (int)fields->n, fields->p);
+    return journal_answer;
+}
+
+/* As line_of(), with $JOURNAL_STREAM naming the file that stands in for stderr, as systemd does. */
+static char *line_in_journal(enum mu_log_level level, const char *event, const char *pairs)
+{
+    static char line[4096];
+    char stream[64];
+    struct stat st;
+    FILE *file = tmpfile();
+    assert_non_null(file);
+    int kept = dup(STDERR_FILENO);
+    assert_true(kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0 &&
+                fstat(STDERR_FILENO, &st) == 0);
+    (void)snprintf(stream, sizeof stream, "%ju:%ju", (uintmax_t)st.st_dev, (uintmax_t)st.st_ino);
+    assert_int_equal(setenv("JOURNAL_STREAM", stream, 1), 0);
+    mu_log_setup("p", MU_INFO, MU_LOG_TEXT);
+    mu_log(level, event, "%s", pairs);
+    assert_int_equal(unsetenv("JOURNAL_STREAM"), 0);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    (void)close(kept);
+    rewind(file);
+    line[fread(line, 1, sizeof line - 1, file)] = '\0';
+    (void)fclose(file);
+    return line;
+}
+
+static void test_the_journal_gets_the_fields(void **state)
 {
     (void)state;
-    assert_int_equal(setenv("JOURNAL_STREAM", "8:1234", 1), 0);
-    assert_string_equal(line_of("p", MU_LOG_TEXT, MU_ERROR, "a.b", "k=v"), "<3>a.b k=v\n");
-    assert_string_equal(line_of("p", MU_LOG_TEXT, MU_INFO, "a.b", "k=v"), "<6>a.b k=v\n");
+    journal_answer = 0;
+    assert_string_equal(
+        line_in_journal(MU_WARN, "node.lost", "job=train node=2 why=\"no answer for 3 s\""), "");
+    assert_string_equal(
+        journal_got,
+        "MESSAGE=node.lost job=train node=2 why=\"no answer for 3 s\"\nPRIORITY=4\n"
+        "SYSLOG_IDENTIFIER=p\nMUSTER_EVENT=node.lost\nMUSTER_JOB=train\nMUSTER_NODE=2\n"
+        "MUSTER_WHY=no answer for 3 s\n");
+    (void)line_in_journal(MU_INFO, "e", "a whole sentence");
+    assert_string_equal(
+        journal_got,
+        "MESSAGE=e a whole sentence\nPRIORITY=6\nSYSLOG_IDENTIFIER=p\nMUSTER_EVENT=e\n");
+}
+
+static void test_without_the_journals_socket_priority_replaces_the_time(void **state)
+{
+    (void)state;
+    journal_answer = -ENOENT;
+    assert_string_equal(line_in_journal(MU_ERROR, "a.b", "k=v"), "<3>a.b k=v\n");
+    assert_string_equal(line_in_journal(MU_INFO, "a.b", "k=v"), "<6>a.b k=v\n");
+}
+
+static void test_a_stream_that_is_not_ours_changes_nothing(void **state)
+{
+    (void)state;
+    assert_int_equal(setenv("JOURNAL_STREAM", "8:1234", 1),
+                     0); /* Inherited from a service that started us. */
+    assert_has(line_of("p", MU_LOG_TEXT, MU_ERROR, "a.b", "k=v"), "Z p error: a.b k=v\n");
     assert_int_equal(unsetenv("JOURNAL_STREAM"), 0);
 }
 
@@ -159,7 +222,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_text_has_time_program_level_event_and_pairs),
         cmocka_unit_test(test_a_line_stays_one_line),
-        cmocka_unit_test(test_under_systemd_priority_replaces_the_time),
+        cmocka_unit_test(test_the_journal_gets_the_fields),
+        cmocka_unit_test(test_without_the_journals_socket_priority_replaces_the_time),
+        cmocka_unit_test(test_a_stream_that_is_not_ours_changes_nothing),
         cmocka_unit_test(test_below_the_level_nothing_is_written),
         cmocka_unit_test(test_json_has_the_same_fields),
         cmocka_unit_test(test_json_is_json_whatever_the_text),
