@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/option_text.h"
 #include "base/parse.h"
 #include "base/str.h"
 
@@ -147,5 +148,7 @@ int agent_options_parse(struct agent_options *ret,
 /* A text from the same table. `name`: how the program was called ("node-agent", "torchrun"). */
 void agent_options_help(struct mu_buf *out, const char *name);
 void agent_options_man(struct mu_buf *out); /* The OPTIONS section, as man(7) macros. */
+/* The i-th flag; false: there are no more. */
+bool agent_option_text(size_t i, struct mu_option_text *ret);
 
 #endif

@@ -143,3 +143,13 @@ void agent_options_man(struct mu_buf *out)
         if ((option_rows[i].flags & OPTION_OWN) != 0)
             one_man(out, &option_rows[i]);
 }
+
+bool agent_option_text(size_t i, struct mu_option_text *ret)
+{
+    if (i >= option_count)
+        return false;
+    const struct option_row *row = &option_rows[i];
+    *ret = (struct mu_option_text){
+        .name = row->name, .letter = row->letter, .value = row->value, .doc = row->doc};
+    return true;
+}

@@ -37,13 +37,18 @@ function(mu_shell name)
     target_link_libraries(${name} PUBLIC mu_flags ${A_LINK})
 endfunction()
 
+# COMPONENT: with whom it is installed (cmake/MusterInstall.cmake).
 function(mu_program name)
-    cmake_parse_arguments(A "" "" "SOURCES;LINK" ${ARGN})
+    cmake_parse_arguments(A "" "COMPONENT" "SOURCES;LINK" ${ARGN})
+    if(NOT A_COMPONENT)
+        set(A_COMPONENT programs)
+    endif()
     add_executable(${name} ${A_SOURCES})
     target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
     target_link_libraries(${name} PRIVATE mu_flags ${A_LINK})
     set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
-    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT programs)
+    install(TARGETS ${name} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT ${A_COMPONENT})
+    set_property(GLOBAL APPEND PROPERTY MUSTER_INSTALLED_${A_COMPONENT} ${name})
 endfunction()
 
 # A cmocka test: unit.<name>, milliseconds. Further libraries and options after LINK and WRAP (names for -Wl,--wrap).

@@ -279,6 +279,22 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
         "for programs");
 }
 
+bool cli_option_text(size_t i, struct mu_option_text *ret)
+{
+    if (i >= MU_COUNT(options))
+        return false;
+    const struct option *o = &options[i];
+    *ret = (struct mu_option_text){.name = o->name,
+                                   .letter = o->letter,
+                                   .value = is_optional(o) ? NULL : o->value,
+                                   .doc = o->doc};
+    return true;
+}
+
+#define X(NAME, word, argument, doc) word " "
+const char cli_commands[] = CLI_VERBS(X);
+#undef X
+
 const char *cli_verb_name(enum cli_verb verb)
 {
     return verb < CLI_VERB_COUNT ? verbs[verb].word : "muster";

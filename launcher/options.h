@@ -4,9 +4,11 @@
 #define MUSTER_LAUNCHER_OPTIONS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/option_text.h"
 #include "base/parse.h"
 #include "base/str.h"
 
@@ -50,6 +52,11 @@ int cli_options_parse(
 
 /* The text of --help: of one verb, or of all (CLI_VERB_COUNT). */
 void cli_help(struct mu_buf *b, enum cli_verb verb);
+
+/* The i-th row of the option table; false: there are no more. And all commands, divided by blanks.
+ */
+bool cli_option_text(size_t i, struct mu_option_text *ret);
+extern const char cli_commands[];
 
 const char *cli_verb_name(enum cli_verb verb);
 

@@ -37,7 +37,8 @@ struct plan_config {
     enum plan_kind kind;
     const char *program;       /* As typed. */
     const char *const *args;   /* NULL-terminated, without the program. NULL: none. */
-    const char *python;        /* NULL: $PYTHON_EXEC, else python3 from PATH. */
+    const char *python;        /* NULL: $PYTHON_EXEC, else that of our virtual environment, else
+                                * python3 from PATH. */
     const char *log_dir;       /* NULL: a fresh folder, removed at the end unless it holds a file.
                                   "/dev/null": no files. */
     const uint8_t *redirects;  /* enum plan_streams by local rank; NULL: none. */

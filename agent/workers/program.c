@@ -143,16 +143,39 @@ static const char run_path_code[] =
     "            pass\n"
     "    raise\n";
 
+/* Installed into a virtual environment by pip, we stand beside its Python, which is then meant also
+ * where the environment is not activated: as torchrun's first line names the Python it came with.
+ */
+static bool python_of_our_environment(char *ret, size_t cap)
+{
+    char mark[PATH_MAX];
+    ssize_t got = readlink("/proc/self/exe", ret, cap - 1);
+    if (got <= 0)
+        return false;
+    ret[got] = '\0';
+    char *slash = strrchr(ret, '/');
+    if (slash == NULL)
+        return false;
+    *slash = '\0';
+    int n = snprintf(mark, sizeof(mark), "%s/../pyvenv.cfg", ret);
+    if (n < 0 || (size_t)n >= sizeof(mark) || access(mark, F_OK) < 0)
+        return false;
+    size_t left = cap - (size_t)(slash - ret);
+    n = snprintf(slash, left, "/python3");
+    return n > 0 && (size_t)n < left && executable(ret) == 0;
+}
+
 static int by_python(const struct plan_config *c, struct program *p, struct mu_err *err)
 {
     const char *python = c->python;
     if (python == NULL)
         python = program_getenv(c->environment, "PYTHON_EXEC");
-    if (python == NULL || python[0] == '\0')
-        python = "python3";
-    int r = find_in_path(c, python, p->path, err);
-    if (r < 0)
-        return mu_err_wrap(err, "Python interpreter");
+    bool chosen = python != NULL && python[0] != '\0';
+    if (chosen || !python_of_our_environment(p->path, sizeof(p->path))) {
+        int r = find_in_path(c, chosen ? python : "python3", p->path, err);
+        if (r < 0)
+            return mu_err_wrap(err, "Python interpreter");
+    }
     add(p, p->path);
     add(p, "-u");
     if (c->kind == PLAN_MODULE)

@@ -1,10 +1,8 @@
-/* rdzv-server: one port for store clients, agents and HTTP. Parses, wires and returns; see
- * docs/rdzv-server. */
+/* rdzv-server: one port for store clients, agents and HTTP. Wires its options to a server, and
+ * returns. */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,203 +15,18 @@
 #include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/manager.h"
-#include "base/parse.h"
-#include "base/str.h"
+#include "rendezvous/server/options.h"
 #include "rendezvous/server/server.h"
 
 #define PROGRAM "rdzv-server"
-#define S(n) ((n)*INT64_C(1000000000))
 
 enum exit_status {
     EXIT_GOOD = 0,
     EXIT_TROUBLE = 1,
     EXIT_USAGE = 2
 };
-
-struct options {
-    const char *host;
-    const char *port_file;
-    const char *state_dir; /* NULL: not given. */
-    uint32_t port;
-    int64_t lease_ns;
-    int64_t beat_ns;     /* -1: a third of the lease. */
-    int64_t fence_ns;    /* -1: not given. */
-    int64_t recovery_ns; /* -1: the lease. */
-    int64_t first_bytes_ns;
-    uint32_t connections_max;
-    uint64_t key_bytes_max;
-    uint64_t value_bytes_max;
-    uint64_t store_memory_max;
-    uint64_t unread_max;
-    enum mu_log_level log_level;
-    enum mu_log_format log_format;
-    bool help;
-    bool version;
-};
-
-/* --- the table: what is parsed, and what --help prints --- */
-
-enum kind {
-    KIND_FLAG,
-    KIND_TEXT,
-    KIND_NUMBER,
-    KIND_SECONDS,
-    KIND_BYTES,
-    KIND_LEVEL,
-    KIND_FORMAT
-};
-
-struct option {
-    const char *name;
-    const char *value; /* What --help calls it. */
-    enum kind kind;
-    size_t offset;
-    int64_t min;
-    int64_t max;
-    const char *help;
-};
-
-#define AT(member) offsetof(struct options, member)
-/* clang-format off */
-static const struct option table[] = {
-    {"host", "ADDR", KIND_TEXT, AT(host), 0, 0, "numeric address to listen on; default: every address, IPv6 and IPv4"},
-    {"port", "PORT", KIND_NUMBER, AT(port), 0, 65535, "port; 0: any free one; default 29500"},
-    {"port-file", "PATH", KIND_TEXT, AT(port_file), 0, 0, "write the port to this file once it listens"},
-    {"lease", "SECONDS", KIND_SECONDS, AT(lease_ns), S(1) / 10, S(86400), "silence after which a node can be taken for lost; default 3"},
-    {"beat", "SECONDS", KIND_SECONDS, AT(beat_ns), S(1) / 100, S(86400), "how often agents say that they are there; default a third of the lease"},
-    {"fence", "SECONDS", KIND_SECONDS, AT(fence_ns), S(1) / 100, S(86400), "silence allowed where the job could not go on without the node; not below the lease; default 600"},
-    {"recovery", "SECONDS", KIND_SECONDS, AT(recovery_ns), 0, S(86400), "after a life that ended while a round ran: how long agents are heard before a first round; default the lease"},
-    {"state-dir", "DIR", KIND_TEXT, AT(state_dir), 0, 0, "where the mark of running rounds is kept, \"\" for nowhere; default $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/muster, or /run/muster"},
-    {"first-bytes-timeout", "SECONDS", KIND_SECONDS, AT(first_bytes_ns), S(1) / 100, S(86400), "how long a connection may say nothing that makes sense; default 30"},
-    {"max-connections", "N", KIND_NUMBER, AT(connections_max), 1, 1048576, "connections at once; newcomers beyond it are closed; default 65536"},
-    {"max-key-bytes", "BYTES", KIND_BYTES, AT(key_bytes_max), 1, 1 << 30, "longest key of the store; default 8K"},
-    {"max-value-bytes", "BYTES", KIND_BYTES, AT(value_bytes_max), 1, INT64_C(1) << 40, "largest value of the store; default 8M"},
-    {"max-store-memory", "BYTES", KIND_BYTES, AT(store_memory_max), 1 << 16, INT64_C(1) << 50, "memory of the whole store; default 4G"},
-    {"max-unread", "BYTES", KIND_BYTES, AT(unread_max), 1 << 12, INT64_C(1) << 40, "answers that a store client may leave unread before it is closed; default 64M"},
-    {"log-level", "LEVEL", KIND_LEVEL, AT(log_level), 0, 0, "error, warning, info or debug; default info"},
-    {"log-format", "FORMAT", KIND_FORMAT, AT(log_format), 0, 0, "text or json; default text"},
-    {"version", NULL, KIND_FLAG, AT(version), 0, 0, "print the version and exit"},
-    {"help", NULL, KIND_FLAG, AT(help), 0, 0, "print this text and exit"},
-};
-/* clang-format on */
-
-static void print_help(void)
-{
-    (void)printf(
-        "Usage: " PROGRAM " [--host ADDR] [--port PORT] [options]\n\n"
-        "One TCP port for a job's rendezvous: PyTorch's TCPStore protocol for workers, muster's\n"
-        "for node-agent, and its state as JSON (GET /status, GET /healthz).\n\nOptions:\n");
-    for (size_t i = 0; i < MU_COUNT(table); i++) {
-        char left[64];
-        const struct option *o = &table[i];
-        (void)snprintf(left, sizeof left, "--%s%s%s", o->name, o->value != NULL ? " " : "",
-                       o->value != NULL ? o->value : "");
-        (void)printf("  %-30s %s\n", left, o->help);
-    }
-    (void)printf(
-        "\nJoining a rendezvous and using the store are open to whoever reaches the port.\n"
-        "SIGTERM and SIGINT end it with status 0; running workers go on.\n");
-}
-
-static int
-parse_word(const struct option *o, const char *text, void *to, const char *what, struct mu_err *err)
-{
-    if (o->kind == KIND_LEVEL) {
-        enum mu_log_level level = MU_INFO;
-        if (mu_log_level_parse(text, &level) < 0)
-            return mu_err_set(err, -EINVAL, "%s: '%.40s' is not error, warning, info or debug",
-                              what, text);
-        memcpy(to, &level, sizeof level);
-        return 0;
-    }
-    enum mu_log_format format = MU_LOG_TEXT;
-    if (strcmp(text, "json") == 0)
-        format = MU_LOG_JSON;
-    else if (strcmp(text, "text") != 0)
-        return mu_err_set(err, -EINVAL, "%s: '%.40s' is not text or json", what, text);
-    memcpy(to, &format, sizeof format);
-    return 0;
-}
-
-static int
-parse_value(const struct option *o, const char *text, struct options *opts, struct mu_err *err)
-{
-    char what[40];
-    char *to = (char *)opts + o->offset;
-    uint32_t u32 = 0;
-    uint64_t u64 = 0;
-    int64_t i64 = 0;
-    int r = 0;
-    (void)snprintf(what, sizeof what, "--%s", o->name);
-    switch (o->kind) {
-    case KIND_FLAG: {
-        bool on = true;
-        memcpy(to, &on, sizeof on);
-        return 0;
-    }
-    case KIND_TEXT:
-        memcpy(to, &text, sizeof text);
-        return 0;
-    case KIND_NUMBER:
-        r = mu_parse_u32(text, (uint32_t)o->min, (uint32_t)o->max, what, &u32, err);
-        if (r == 0)
-            memcpy(to, &u32, sizeof u32);
-        return r;
-    case KIND_SECONDS:
-        r = mu_parse_seconds(text, o->min, o->max, what, &i64, err);
-        if (r == 0)
-            memcpy(to, &i64, sizeof i64);
-        return r;
-    case KIND_BYTES:
-        r = mu_parse_bytes(text, (uint64_t)o->min, (uint64_t)o->max, what, &u64, err);
-        if (r == 0)
-            memcpy(to, &u64, sizeof u64);
-        return r;
-    case KIND_LEVEL:
-    case KIND_FORMAT:
-        return parse_word(o, text, to, what, err);
-    }
-    return -EINVAL;
-}
-
-static const struct option *find_option(const char *name, size_t n)
-{
-    for (size_t i = 0; i < MU_COUNT(table); i++)
-        if (strlen(table[i].name) == n && memcmp(table[i].name, name, n) == 0)
-            return &table[i];
-    return NULL;
-}
-
-/* "--name value", "--name=value", "-h". */
-static int parse_options(int argc, char **argv, struct options *opts, struct mu_err *err)
-{
-    for (int i = 1; i < argc; i++) {
-        char shown[64];
-        const char *arg = strcmp(argv[i], "-h") == 0 ? "--help" : argv[i];
-        (void)mu_quote(shown, sizeof shown, mu_str_of(arg, strlen(arg)));
-        if (strncmp(arg, "--", 2) != 0)
-            return mu_err_set(err, -EINVAL, "%s is not an option: every one begins with --", shown);
-        size_t n = strcspn(arg + 2, "=");
-        const struct option *o = find_option(arg + 2, n);
-        bool has_value = arg[2 + n] == '=';
-        if (o == NULL)
-            return mu_err_set(err, -EINVAL, "%s is not an option of " PROGRAM ": --help lists them",
-                              shown);
-        if (o->kind == KIND_FLAG && has_value)
-            return mu_err_set(err, -EINVAL, "--%s takes no value", o->name);
-        if (o->kind != KIND_FLAG && !has_value && i + 1 == argc)
-            return mu_err_set(err, -EINVAL, "--%s needs a value: --%s %s", o->name, o->name,
-                              o->value);
-        const char *value = has_value ? arg + 2 + n + 1 : o->kind != KIND_FLAG ? argv[++i] : "";
-        int r = parse_value(o, value, opts, err);
-        if (r < 0)
-            return r;
-    }
-    return 0;
-}
 
 /* --- from options to a server's settings --- */
 
@@ -233,45 +46,8 @@ static const char *default_state_dir(char *dst, size_t cap)
     return n > 0 && (size_t)n < cap ? dst : "";
 }
 
-/* "[::1]" is how people write it; checked here so that the sentence names the option. */
-static int check_host(const char *host, char *dst, size_t cap, struct mu_err *err)
-{
-    struct mu_addr a;
-    size_t n = strlen(host);
-    bool bracketed = n >= 2 && host[0] == '[' && host[n - 1] == ']';
-    int len = snprintf(dst, cap, "%.*s", (int)(bracketed ? n - 2 : n), host + bracketed);
-    bool fits = len >= 0 && (size_t)len < cap;
-    if (fits && (dst[0] == '\0' || strcmp(dst, "*") == 0 || mu_addr_parse(dst, 0, &a) == 0))
-        return 0;
-    char shown[64];
-    return mu_err_set(err, -EINVAL,
-                      "--host: %s is not a numeric address (as in 10.0.0.1, ::1, or * for all)",
-                      mu_quote(shown, sizeof shown, mu_str_of(host, n)));
-}
-
-static int check_times(struct options *o, struct mu_err *err)
-{
-    if (o->beat_ns < 0)
-        o->beat_ns = o->lease_ns / 3;
-    if (o->recovery_ns < 0)
-        o->recovery_ns = o->lease_ns;
-    if (o->beat_ns >= o->lease_ns)
-        return mu_err_set(
-            err, -EINVAL,
-            "--beat: %g s is not shorter than the lease of %g s: a third of it is right",
-            (double)o->beat_ns / 1e9, (double)o->lease_ns / 1e9);
-    if (o->fence_ns < 0)
-        o->fence_ns = o->lease_ns > MU_FENCE_NS ? o->lease_ns : MU_FENCE_NS;
-    if (o->fence_ns < o->lease_ns)
-        return mu_err_set(
-            err, -EINVAL,
-            "--fence: %g s is shorter than the lease of %g s: a node can be taken for "
-            "lost no sooner than that",
-            (double)o->fence_ns / 1e9, (double)o->lease_ns / 1e9);
-    return 0;
-}
-
-static struct srv_config config_of(const struct options *o, const char *host, const char *state_dir)
+static struct srv_config
+config_of(const struct srv_options *o, const char *host, const char *state_dir)
 {
     struct srv_config c = SRV_CONFIG_DEFAULT;
     c.host = host;
@@ -289,23 +65,6 @@ static struct srv_config config_of(const struct options *o, const char *host, co
     c.state_dir = state_dir;
     c.version = MUSTER_VERSION;
     return c;
-}
-
-static struct options default_options(void)
-{
-    return (struct options){.host = "",
-                            .port = 29500,
-                            .lease_ns = MU_LEASE_NS,
-                            .beat_ns = -1,
-                            .fence_ns = -1,
-                            .recovery_ns = -1,
-                            .first_bytes_ns = MU_FIRST_BYTES_NS,
-                            .connections_max = MU_CONNECTIONS_MAX,
-                            .key_bytes_max = MU_STORE_KEY_BYTES_MAX,
-                            .value_bytes_max = MU_STORE_VALUE_BYTES_MAX,
-                            .store_memory_max = MU_STORE_MEMORY_MAX,
-                            .unread_max = MU_STORE_OUT_BYTES_MAX,
-                            .log_level = MU_INFO};
 }
 
 /* --- the process --- */
@@ -410,7 +169,7 @@ static enum exit_status complain(const struct mu_err *err, enum exit_status stat
     return status;
 }
 
-static enum exit_status serve(const struct options *o, const char *host, const char *state_dir)
+static enum exit_status serve(const struct srv_options *o, const char *host, const char *state_dir)
 {
     struct mu_err err = {0};
     struct process p = {0};
@@ -442,20 +201,20 @@ static enum exit_status serve(const struct options *o, const char *host, const c
 int main(int argc, char **argv)
 {
     struct mu_err err = {0};
-    struct options o = default_options();
+    struct srv_options o = {0};
     char host[MU_ADDR_BYTES];
     char state_dir[1024];
-    if (parse_options(argc, argv, &o, &err) < 0)
+    if (srv_options_parse(argc, argv, &o, &err) < 0)
         return complain(&err, EXIT_USAGE);
     if (o.help) {
-        print_help();
+        srv_options_help();
         return EXIT_GOOD;
     }
     if (o.version) {
         (void)printf(PROGRAM " " MUSTER_VERSION "\n");
         return EXIT_GOOD;
     }
-    if (check_host(o.host, host, sizeof host, &err) < 0 || check_times(&o, &err) < 0)
+    if (srv_options_check(&o, host, sizeof host, &err) < 0)
         return complain(&err, EXIT_USAGE);
     mu_log_setup(PROGRAM, o.log_level, o.log_format);
     raise_descriptor_limit();

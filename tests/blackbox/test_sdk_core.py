@@ -513,8 +513,9 @@ target_link_libraries(in_cxx PRIVATE muster::sdk)
 def installed(tmp_path_factory):
     """An installed SDK, moved once: nothing in it may name where it was built or installed."""
     root = tmp_path_factory.mktemp("sdk")
-    subprocess.run(["cmake", "--install", BUILD, "--component", "sdk", "--prefix", str(root / "first")], check=True,
-                   capture_output=True)
+    for component in ("runtime", "sdk"):
+        subprocess.run(["cmake", "--install", BUILD, "--component", component, "--prefix", str(root / "first")], check=True,
+                       capture_output=True)
     os.rename(root / "first", root / "sdk")
     return root / "sdk"
 

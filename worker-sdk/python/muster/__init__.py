@@ -15,7 +15,8 @@ torch.distributed in a training script, and works without it.
 All but store() work in any process, under any launcher or none; without an agent they do nothing. Functions may be called from
 any thread; a Store serves one thread at a time. Errors are muster.Error, an OSError with a sentence.
 
-The library is found as $MUSTER_LIBRARY, beside the installed module, or by the system's loader as libmuster.so.0.
+The library is found as $MUSTER_LIBRARY, in the module's own folder (a wheel), beside the installed module, or by the system's loader as
+libmuster.so.0.
 """
 import atexit
 import contextlib
@@ -68,9 +69,12 @@ def _find():
     given = os.environ.get("MUSTER_LIBRARY")
     if given:
         return given
-    # <libdir>/muster/python/muster/__init__.py
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "libmuster.so.0")
-    return beside if os.path.exists(beside) else "libmuster.so.0"
+    here = os.path.dirname(os.path.abspath(__file__))
+    for way in ((), ("..", "..", "..")):  # In a wheel; and as <libdir>/muster/python/muster/__init__.py.
+        path = os.path.join(here, *way, "libmuster.so.0")
+        if os.path.exists(path):
+            return path
+    return "libmuster.so.0"
 
 
 def _load():

@@ -1,0 +1,24 @@
+# Run by cpack between `install` and packing, over the folder of each package: compressed pages, a copyright file, a changelog.
+string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
+foreach(pair ${CPACK_MUSTER_PACKAGES})
+    string(REPLACE "=" ";" pair ${pair})
+    list(GET pair 0 group)
+    list(GET pair 1 package)
+    set(root ${CPACK_TEMPORARY_DIRECTORY}/${group})
+    if(NOT IS_DIRECTORY ${root})
+        message(FATAL_ERROR "The package ${package} has nothing in it: no folder ${root}")
+    endif()
+    set(doc ${root}/usr/share/doc/${package})
+    file(MAKE_DIRECTORY ${doc})
+    file(REMOVE ${doc}/LICENSE) # It is in the copyright file, by its name.
+    file(COPY ${CPACK_MUSTER_SOURCE}/packaging/deb/copyright DESTINATION ${doc})
+    file(WRITE ${doc}/changelog "muster (${CPACK_PACKAGE_VERSION}) unstable; urgency=medium
+
+  * What changed is told in CHANGELOG.md.
+
+ -- ${CPACK_PACKAGE_CONTACT}  ${date}\n")
+    file(GLOB_RECURSE pages ${root}/usr/share/man/*)
+    execute_process(COMMAND gzip -9nf ${doc}/changelog ${pages} COMMAND_ERROR_IS_FATAL ANY)
+    file(GLOB_RECURSE files ${doc}/*)
+    file(CHMOD ${files} ${doc}/changelog.gz PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+endforeach()
