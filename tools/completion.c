@@ -264,7 +264,7 @@ void completion_zsh(struct mu_buf *out, const struct completed *c)
                           " \\\n    '1:program:{_alternative \"files:file:_files\" "
                           "\"commands:command:_command_names -e\"}' \\\n    '*:argument:_files'");
     if (c->commands != NULL)
-        (void)mu_buf_addf(out, " \\\n    '1:command:(%s)' \\\n    '*: : '", c->commands);
+        (void)mu_buf_addf(out, " \\\n    '1:command:(%s)' \\\n    '2:job:()'", c->commands);
     (void)mu_buf_adds(out, "\n");
 }
 
