@@ -268,7 +268,7 @@ static bool had_workers(const struct job *j, const struct job_node *n)
 
 static void put_node(struct page *p, const struct job *j, const struct job_node *n)
 {
-    const struct ctl_hello *h = &n->hello;
+    const struct job_hello *h = &n->hello;
     mu_json_open(&p->w, '{');
     mu_json_kstr(&p->w, "host", h->host);
     mu_json_kstr(&p->w, "address", n->seen_addr);
