@@ -130,6 +130,11 @@ static void quoted(struct mu_buf *b, struct mu_str s)
     (void)mu_buf_add(b, "\"", 1);
 }
 
+void mu_json_quoted(struct mu_buf *b, const char *s)
+{
+    quoted(b, mu_str_of(s, strlen(s)));
+}
+
 void mu_json_key(struct mu_json *w, const char *key)
 {
     struct mu_str s = mu_str_of(key, strlen(key));
