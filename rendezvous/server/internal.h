@@ -87,6 +87,7 @@ enum conn_list {
 struct agent;
 struct host;
 struct probe;
+struct srv_status;
 struct watch;
 
 /* events: as epoll's. */
@@ -255,7 +256,7 @@ struct srv {
     bool http_failed; /* The module is not there: said once, answered with 503. */
     struct watch http_watch;
     uv_timer_t http_timer;
-    struct mu_buf status;
+    struct srv_status *status; /* The last one; NULL: none yet. */
     int64_t status_good_until_ns;
 
     struct mu_log_limit log_stranger;
@@ -374,7 +375,9 @@ void http_take(struct conn *c);
 void http_stop(struct srv *s);
 
 /* --- status.c --- */
-/* The answer to GET /status; see SRV_STATUS_REST. Empty and `oom` set without memory. */
-const struct mu_buf *status_get(struct srv *s);
+/* The answer to GET /status; see SRV_STATUS_REST. *ret stays as it is until status_release(). NULL
+ * without memory. */
+struct srv_status *status_take(struct srv *s, struct mu_str *ret);
+void status_release(void *status);
 
 #endif
