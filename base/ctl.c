@@ -190,7 +190,7 @@ void ctl_init(struct ctl_msg *m, enum ctl_type t)
 static void encode_text(struct mu_json *w, const char *name, const char *p, size_t bytes)
 {
     size_t all = strlen(p);
-    size_t in = 0;
+    size_t in = all * 3 < bytes ? all : 0; /* Then it fits whatever it is. */
     size_t out = 0;
     while (in < all) {
         size_t len = mu_utf8_len(p + in, all - in);

@@ -8,26 +8,39 @@ void mu_json_init(struct mu_json *w, struct mu_buf *buf)
     *w = (struct mu_json){.buf = buf};
 }
 
-/* What stands before a value: a comma, or nothing behind a key. */
-static void before_value(struct mu_json *w)
+/* A value of at most `n` bytes follows: where it goes, behind the comma that is due, if any; NULL
+ * without memory, which shows in oom. One look at the buffer serves both: a message has 20 fields,
+ * a page tens of thousands. */
+static char *begin_value(struct mu_json *w, size_t n)
 {
-    if (w->after_key) {
-        w->after_key = false;
-        return;
-    }
+    struct mu_buf *b = w->buf;
     uint16_t bit = (uint16_t)(1U << w->depth);
-    if ((w->has_item & bit) != 0)
-        (void)mu_buf_add(w->buf, ",", 1); /* Lost bytes show in oom. */
-    w->has_item |= bit;
+    bool comma = !w->after_key && (w->has_item & bit) != 0;
+    if (!w->after_key)
+        w->has_item |= bit;
+    w->after_key = false;
+    if (mu_buf_reserve(b, n + 1) < 0)
+        return NULL;
+    if (comma)
+        b->p[b->n++] = ',';
+    return b->p + b->n;
+}
+
+static void put_text(struct mu_json *w, const char *text, size_t n)
+{
+    char *p = begin_value(w, n);
+    if (p == NULL)
+        return;
+    memcpy(p, text, n);
+    w->buf->n += n;
 }
 
 void mu_json_open(struct mu_json *w, char bracket)
 {
-    before_value(w);
+    put_text(w, &bracket, 1);
     MU_ASSERT(w->depth < 15);
     w->depth++;
     w->has_item &= (uint16_t) ~(1U << w->depth);
-    (void)mu_buf_add(w->buf, &bracket, 1);
 }
 
 void mu_json_close(struct mu_json *w, char bracket)
@@ -117,18 +130,24 @@ static void quoted(struct mu_buf *b, struct mu_str s)
     (void)mu_buf_add(b, "\"", 1);
 }
 
+void mu_json_quoted(struct mu_buf *b, const char *s)
+{
+    quoted(b, mu_str_of(s, strlen(s)));
+}
+
 void mu_json_key(struct mu_json *w, const char *key)
 {
-    before_value(w);
-    quoted(w->buf, mu_str_of(key, strlen(key)));
+    struct mu_str s = mu_str_of(key, strlen(key));
+    if (begin_value(w, s.n + 3) != NULL)
+        quoted(w->buf, s);
     (void)mu_buf_add(w->buf, ":", 1);
     w->after_key = true;
 }
 
 void mu_json_strn(struct mu_json *w, struct mu_str s)
 {
-    before_value(w);
-    quoted(w->buf, s);
+    if (begin_value(w, s.n + 2) != NULL)
+        quoted(w->buf, s);
 }
 
 void mu_json_str(struct mu_json *w, const char *s)
@@ -145,35 +164,31 @@ void mu_json_i64(struct mu_json *w, int64_t v)
     char *end = digits + sizeof digits;
     char *p = end;
     uint64_t rest = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
-    before_value(w);
     do {
         *--p = (char)('0' + rest % 10);
         rest /= 10;
     } while (rest > 0);
     if (v < 0)
         *--p = '-';
-    (void)mu_buf_add(w->buf, p, (size_t)(end - p));
+    put_text(w, p, (size_t)(end - p));
 }
 
 void mu_json_num(struct mu_json *w, double v)
 {
-    before_value(w);
     if (v - v != 0.0) /* Infinity or no number. */
-        (void)mu_buf_adds(w->buf, "null");
-    else
+        mu_json_null(w);
+    else if (begin_value(w, 0) != NULL)
         (void)mu_buf_addf(w->buf, "%.9g", v);
 }
 
 void mu_json_bool(struct mu_json *w, bool v)
 {
-    before_value(w);
-    (void)mu_buf_adds(w->buf, v ? "true" : "false");
+    put_text(w, v ? "true" : "false", v ? 4 : 5);
 }
 
 void mu_json_null(struct mu_json *w)
 {
-    before_value(w);
-    (void)mu_buf_adds(w->buf, "null");
+    put_text(w, "null", 4);
 }
 
 void mu_json_kstr(struct mu_json *w, const char *key, const char *s)

@@ -29,6 +29,10 @@ void mu_json_num(struct mu_json *w,
 void mu_json_bool(struct mu_json *w, bool v);
 void mu_json_null(struct mu_json *w);
 
+/* A text as it stands in JSON, with its quotes and no comma: for pages that are put together by
+ * hand. */
+void mu_json_quoted(struct mu_buf *b, const char *s);
+
 /* key and value in one */
 void mu_json_kstr(struct mu_json *w, const char *key, const char *s);
 void mu_json_ki64(struct mu_json *w, const char *key, int64_t v);

@@ -329,8 +329,10 @@ static int welcome(struct life *l, int64_t now_ns, const struct life_event *ev)
         l->heard_ns = l->hello_sent_ns;
     l->welcomed = true;
     l->link_welcomed = true;
+    /* Counted from our last word: a server that has much to do greets late. */
+    if (l->link_up)
+        l->beat_at_ns += w->beat_ms * NS_PER_MS - l->beat_ns;
     l->beat_ns = w->beat_ms * NS_PER_MS;
-    l->beat_at_ns = now_ns + l->beat_ns;
     return 0;
 }
 

@@ -12,6 +12,7 @@ SIMULATED = ((1000, None), (4096, 300), (16000, 1000))  # Agents; limit in ms.
 CPU_LIMIT_US = 40
 FLOOR_RATIO = 1.5
 STATUS_LIMIT_MS = 10
+WATCHED_RATIO = 1.1  # A join whose status is asked for, against one that nobody watches.
 
 
 def agents_here(port):
@@ -143,9 +144,31 @@ def measure_status(bench):
                   [("max", STATUS_LIMIT_MS)], note)
 
 
+def one_join(bench, watched):
+    """1,000 agents join a fresh server, with or without somebody who asks for the status every 20 ms: (wall ns, server CPU ns)."""
+    with rdzv_server(bench) as (port, pid):
+        load = [bench.tool("rdzv_load"), "--port", port, "--pid", pid, "--agents", 1000, "--sources", 8, "--join-only", 1]
+        if not watched:
+            row = lines_of(load)[0]
+        else:
+            with running([bench.tool("status_probe"), "--port", port, "--for-ms", 600000, "--every-ms", 20]):
+                row = lines_of(load)[0]
+        return row["wall_ns"], row["server_cpu_ns"]
+
+
+def measure_watched(bench):
+    """What it costs a round that it is looked at while it comes together: each pair of joins beside each other."""
+    pairs = [(one_join(bench, False), one_join(bench, True)) for _ in range(8 if bench.quick else 30)]
+    for text, unit, at, scale in (("wall", "ms", 0, 1e6), ("server CPU", "ms", 1, 1e6)):
+        alone = median([a[at] for a, _ in pairs]) / scale
+        seen = median([w[at] for _, w in pairs]) / scale
+        bench.add("rendezvous", f"1,000 agents join, {text}, status asked for every 20 ms", unit, {"muster": seen, "unwatched": alone},
+                  [("ratio", WATCHED_RATIO, "unwatched")] if at == 0 else [])
+
+
 def measure(bench):
     measure_real(bench)
-    for some in (measure_simulated, measure_status):
+    for some in (measure_simulated, measure_status, measure_watched):
         try:
             some(bench)
         except Missing as e:

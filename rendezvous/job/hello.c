@@ -71,22 +71,18 @@ static void stop_stale(struct job *j, uint32_t slot)
     job_send(j, slot, CTL_STOP);
 }
 
-/* The agent of a slot is back on a new connection: what it says of itself now counts. */
-static void take_back(struct job *j, int64_t now_ns, uint32_t slot, const struct job_event *ev)
+/* The agent of a slot is back on a new connection: what it says of itself now counts. Returns 0 or
+ * -ENOMEM with nothing changed. */
+static int take_back(struct job *j, int64_t now_ns, uint32_t slot, const struct job_event *ev)
 {
-    struct job_node *n = &j->nodes[slot];
-    const struct ctl_hello *h = &ev->msg->u.hello;
+    if (roster_hear(j, slot, ev) < 0)
+        return -ENOMEM;
     roster_heard(j, slot, now_ns);
-    int64_t nproc = n->hello.nproc; /* As many workers as were reserved. */
-    n->hello = *h;
-    n->hello.nproc = nproc;
-    n->store_port = (uint16_t)h->store_port;
-    if (ev->seen_addr != NULL)
-        (void)mu_strcopy(n->seen_addr, sizeof n->seen_addr, ev->seen_addr);
     roster_connect(j, slot, true);
     j->hello_slot = slot;
     job_send(j, slot, CTL_WELCOME);
-    job_watch_lease(j, n);
+    job_watch_lease(j, &j->nodes[slot]);
+    return 0;
 }
 
 int row_gather_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
@@ -94,7 +90,8 @@ int row_gather_hello(struct job *j, int64_t now_ns, const struct job_event *ev, 
     const struct ctl_hello *h = &ev->msg->u.hello;
     uint32_t slot = roster_find(j, h->node);
     if (slot != JOB_NO_NODE) {
-        take_back(j, now_ns, slot, ev);
+        if (take_back(j, now_ns, slot, ev) < 0)
+            return -ENOMEM;
     } else {
         /* A round that this server has never heard of: it was restarted, and the round may live on.
          * Even one stopped member tells so. */
@@ -118,10 +115,9 @@ int row_gather_hello(struct job *j, int64_t now_ns, const struct job_event *ev, 
 }
 
 /* A node's word that it is in the round which is being recovered. */
-static int take_member(struct job *j, uint32_t slot)
+static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
 {
     struct job_node *n = &j->nodes[slot];
-    const struct ctl_hello *h = &n->hello;
     uint32_t rank = (uint32_t)h->round_node_rank;
     if (h->round != j->round || rank >= j->round_nodes || j->members[rank] != JOB_NO_NODE) {
         if (brings_round(h))
@@ -164,12 +160,12 @@ int row_begin_recovery(struct job *j,
     expect_round(j, now_ns, &ev->msg->u.hello);
     /* Who came before it, still in GATHERING, can only be fresh: a resuming one would have begun
      * this itself. */
-    return take_member(j, j->hello_slot);
+    return take_member(j, j->hello_slot, &ev->msg->u.hello);
 }
 
 /* A later round than the one being recovered: the earlier one was surely over before the later
  * began. */
-static int recover_later_round(struct job *j, int64_t now_ns, uint32_t slot)
+static int recover_later_round(struct job *j, int64_t now_ns, const struct ctl_hello *h)
 {
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         if (j->members[r] == JOB_NO_NODE)
@@ -184,8 +180,8 @@ static int recover_later_round(struct job *j, int64_t now_ns, uint32_t slot)
         else
             stop_stale(j, j->members[r]);
     }
-    expect_round(j, now_ns, &j->nodes[slot].hello);
-    return take_member(j, slot);
+    expect_round(j, now_ns, h);
+    return take_member(j, j->hello_slot, h);
 }
 
 int row_recover_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
@@ -201,19 +197,19 @@ int row_recover_hello(struct job *j, int64_t now_ns, const struct job_event *ev,
             r = take_in(j, now_ns, ev, err);
         if (r < 0)
             return r;
-        return later ? recover_later_round(j, now_ns, j->hello_slot)
-                     : take_member(j, j->hello_slot);
+        return later ? recover_later_round(j, now_ns, h) : take_member(j, j->hello_slot, h);
     }
-    take_back(j, now_ns, slot, ev);
-    struct job_node *n = &j->nodes[slot];
-    if (!n->in_round && n->state == JOB_NODE_STOPPING && !brings_round(&n->hello))
+    if (take_back(j, now_ns, slot, ev) < 0)
+        return -ENOMEM;
+    const struct job_node *n = &j->nodes[slot];
+    if (!n->in_round && n->state == JOB_NODE_STOPPING && !brings_round(h))
         roster_set(j, slot, JOB_NODE_WAITING);
-    else if (!n->in_round && brings_round(&n->hello))
+    else if (!n->in_round && brings_round(h))
         stop_stale(j, slot);
-    else if (n->in_round && n->hello.round_state == 1)
+    else if (n->in_round && h->round_state == 1)
         roster_set(j, slot, JOB_NODE_FINISHED);
-    else if (n->in_round && n->hello.round_state >= 2)
-        roster_set(j, slot, n->hello.round_state == 2 ? JOB_NODE_STOPPING : JOB_NODE_STOPPED);
+    else if (n->in_round && h->round_state >= 2)
+        roster_set(j, slot, h->round_state == 2 ? JOB_NODE_STOPPING : JOB_NODE_STOPPED);
     return 0;
 }
 
@@ -242,24 +238,23 @@ int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, 
 }
 
 /* A member is back after its connection broke. What was lost on the way is said again. */
-static int run_member_back(struct job *j, uint32_t slot)
+static int run_member_back(struct job *j, uint32_t slot, const struct ctl_hello *h)
 {
-    struct job_node *n = &j->nodes[slot];
-    if (n->hello.round != j->round) {
-        if (brings_round(&n->hello)) { /* It never heard that its older round was over. */
+    const struct job_node *n = &j->nodes[slot];
+    if (h->round != j->round) {
+        if (brings_round(h)) { /* It never heard that its older round was over. */
             job_node_cause(j, MU_CAUSE_NODE_SILENT, n);
             return JOB_EV_BROKEN;
         }
         job_send(j, slot, CTL_START); /* START was lost. */
         return 0;
     }
-    if (n->hello.round_state >=
-        2) { /* It fenced itself: silent for too long, it stopped its workers. */
+    if (h->round_state >= 2) { /* It fenced itself: silent for too long, it stopped its workers. */
         job_node_cause(j, MU_CAUSE_NODE_SILENT, n);
-        roster_set(j, slot, n->hello.round_state == 2 ? JOB_NODE_STOPPING : JOB_NODE_STOPPED);
+        roster_set(j, slot, h->round_state == 2 ? JOB_NODE_STOPPING : JOB_NODE_STOPPED);
         return JOB_EV_BROKEN;
     }
-    if (n->hello.round_state == 1 && owes_finished(n)) {
+    if (h->round_state == 1 && owes_finished(n)) {
         roster_set(j, slot, JOB_NODE_FINISHED);
         return --j->pending == 0 ? JOB_EV_OVER : 0;
     }
@@ -273,9 +268,10 @@ int row_run_hello(struct job *j, int64_t now_ns, const struct job_event *ev, str
     const struct ctl_hello *h = &ev->msg->u.hello;
     uint32_t slot = roster_find(j, h->node);
     if (slot != JOB_NO_NODE) {
-        take_back(j, now_ns, slot, ev);
+        if (take_back(j, now_ns, slot, ev) < 0)
+            return -ENOMEM;
         if (j->nodes[slot].in_round)
-            return run_member_back(j, slot);
+            return run_member_back(j, slot, h);
         if (brings_round(h))
             stop_stale(j, slot);
         else if (j->nodes[slot].state == JOB_NODE_STOPPING)
@@ -325,7 +321,8 @@ int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, st
         }
         return 0;
     }
-    take_back(j, now_ns, slot, ev);
+    if (take_back(j, now_ns, slot, ev) < 0)
+        return -ENOMEM;
     struct job_node *n = &j->nodes[slot];
     if (!n->in_round) {
         if (brings_round(h))
@@ -357,8 +354,8 @@ int row_ended_hello(struct job *j, int64_t now_ns, const struct job_event *ev, s
         if (r < 0)
             return r;
         slot = j->hello_slot;
-    } else {
-        take_back(j, now_ns, slot, ev);
+    } else if (take_back(j, now_ns, slot, ev) < 0) {
+        return -ENOMEM;
     }
     job_dismiss(j, slot);
     return 0;

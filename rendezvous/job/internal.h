@@ -24,6 +24,9 @@ int roster_reserve_members(struct job *j, uint32_t count);
 /* Take it in: a new slot, WAITING. roster_reserve() came before; only its workers' memory can be
  * missing. Returns the slot or JOB_NO_NODE. */
 uint32_t roster_add(struct job *j, int64_t now_ns, const struct job_event *ev);
+/* Note what it says of itself now that it is back. As many workers as it came with stay. Returns 0
+ * or -ENOMEM with nothing changed. */
+int roster_hear(struct job *j, uint32_t slot, const struct job_event *ev);
 /* Free the slot and tell the shell (FORGET). */
 void roster_forget(struct job *j, uint32_t slot);
 /* State and connection change only here, so that j->waiting is always right. */

@@ -266,7 +266,7 @@ static void fill_stop(const struct job *j, const struct job_node *n, struct ctl_
     if (!j->has_cause) {
         m->cause = MU_CAUSE_INIT;
         m->cause.kind = MU_CAUSE_NODE_SILENT;
-        memcpy(m->cause.host, n->hello.host, sizeof m->cause.host);
+        (void)mu_strcopy(m->cause.host, sizeof m->cause.host, n->hello.host); /* It fits. */
     }
 }
 
@@ -277,7 +277,7 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
     ctl_init(ret, type);
     if (type == CTL_WELCOME) {
         (void)mu_strcopy(ret->u.welcome.version, sizeof ret->u.welcome.version, j->config.version);
-        memcpy(ret->u.welcome.seen_addr, n->seen_addr, sizeof ret->u.welcome.seen_addr);
+        (void)mu_strcopy(ret->u.welcome.seen_addr, sizeof ret->u.welcome.seen_addr, n->seen_addr);
         ret->u.welcome.lease_ms = j->config.lease_ns / NS_PER_MS;
         ret->u.welcome.beat_ms = j->config.beat_ns / NS_PER_MS;
     } else if (type == CTL_START) {

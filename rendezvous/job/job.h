@@ -155,6 +155,26 @@ struct job_worker {
     int32_t exit; /* Exit status, minus the signal's number, JOB_EXIT_NONE or JOB_EXIT_UNKNOWN. */
 };
 
+/* What a node said of itself, as far as it is asked for later. The texts lie behind the node's
+ * workers, in one piece of memory: a hello with room for the longest names takes 2.3 KiB, and with
+ * thousands of nodes it is the memory that is touched which costs. */
+struct job_hello {
+    const char *version;
+    const char *node;
+    const char *host;
+    const char *fqdn;
+    const char *local_addr;
+    const char *host_addr;
+    const char *topology;
+    const char *role;
+    int64_t pid;
+    int64_t cpus;
+    int64_t gpus;
+    int64_t nproc;
+    int64_t node_rank; /* Wanted; -1: any. */
+    int64_t round;     /* It was in this one when it said hello; 0: none. */
+};
+
 struct job_node {
     bool used;
     bool in_round; /* Of round job->round, while that one lives. */
@@ -168,15 +188,16 @@ struct job_node {
     int32_t role_rank_base;
     int32_t role_world;
     uint32_t next;        /* Slot: the free list, or the index's chain. */
+    uint32_t hash;        /* Of hello.node. */
     int64_t beat_seq;     /* Of its last beat, for the answer. */
     uint32_t stale_round; /* It has processes of this round, which is over for us; 0: none. */
     int64_t heard_ns;     /* When it was last heard. */
     int64_t joined_unix_ms;
     int64_t started_unix_ms; /* When its workers of this round started; 0: not yet. */
     uint64_t order;          /* Order of arrival. */
-    struct ctl_hello hello;  /* What it said of itself. */
-    char seen_addr[MU_ADDR_BYTES];
-    uint16_t store_port;        /* Fresh for the next round; 0: none. */
+    uint16_t store_port;     /* Fresh for the next round; 0: none. */
+    struct job_hello hello;
+    const char *seen_addr;      /* Numeric; "": not known. Where hello's texts are. */
     struct job_worker *workers; /* hello.nproc of them. */
 };
 

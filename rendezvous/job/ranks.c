@@ -87,10 +87,17 @@ static int by_role(const void *a, const void *b)
     return r != 0 ? r : (x->node_rank > y->node_rank) - (x->node_rank < y->node_rank);
 }
 
-/* The same within each role. `chosen`: the nodes of the round. */
-static void spread_roles(struct job_node **chosen, uint32_t count)
+/* The same within each role. `chosen`: room for the nodes of the round. Nearly always they have one
+ * role, and stand in order already. */
+static void spread_roles(const struct job *j, struct job_node **chosen, uint32_t count)
 {
-    qsort(chosen, count, sizeof chosen[0], by_role);
+    bool same = true;
+    for (uint32_t r = 0; r < count; r++) {
+        chosen[r] = &j->nodes[j->members[r]];
+        same = same && strcmp(chosen[r]->hello.role, chosen[0]->hello.role) == 0;
+    }
+    if (!same)
+        qsort(chosen, count, sizeof chosen[0], by_role);
     for (uint32_t first = 0, end = 0; first < count; first = end) {
         int32_t in_role = 0;
         for (; end < count && strcmp(chosen[end]->hello.role, chosen[first]->hello.role) == 0;
@@ -158,5 +165,5 @@ void ranks_assign(struct job *j)
     j->fence_ns = spares > 0 || j->nodes_min < count ? j->config.lease_ns : j->config.fence_ns;
     ranks_find_lead(j);
     spread_workers(j);
-    spread_roles(chosen, count);
+    spread_roles(j, chosen, count);
 }

@@ -16,9 +16,9 @@ static uint32_t hash_id(const char *id)
     return h;
 }
 
-static uint32_t *bucket(const struct job *j, const char *id)
+static uint32_t *bucket(const struct job *j, uint32_t hash)
 {
-    return &j->index[hash_id(id) & (j->node_cap - 1)];
+    return &j->index[hash & (j->node_cap - 1)];
 }
 
 bool roster_eligible(const struct job_node *n)
@@ -63,8 +63,10 @@ uint32_t roster_find(const struct job *j, const char *node)
 {
     if (j->node_cap == 0)
         return JOB_NO_NODE;
-    uint32_t slot = *bucket(j, node);
-    while (slot != JOB_NO_NODE && strcmp(j->nodes[slot].hello.node, node) != 0)
+    uint32_t hash = hash_id(node);
+    uint32_t slot = *bucket(j, hash);
+    while (slot != JOB_NO_NODE &&
+           (j->nodes[slot].hash != hash || strcmp(j->nodes[slot].hello.node, node) != 0))
         slot = j->nodes[slot].next;
     return slot;
 }
@@ -184,7 +186,7 @@ static int grow(struct job *j)
     for (uint32_t i = 0; i < have; i++) {
         if (!j->nodes[i].used)
             continue;
-        uint32_t *b = bucket(j, j->nodes[i].hello.node);
+        uint32_t *b = bucket(j, j->nodes[i].hash);
         j->nodes[i].next = *b;
         *b = i;
     }
@@ -196,32 +198,81 @@ int roster_reserve(struct job *j)
     return j->free_head != JOB_NO_NODE ? 0 : grow(j);
 }
 
+/* The hello's words into a node. Its workers stay where it has some; a new one has hello.nproc
+ * only. Returns 0 or -ENOMEM with nothing changed. */
+static int note_hello(const struct job *j, struct job_node *n, const struct job_event *ev)
+{
+    const struct ctl_hello *h = &ev->msg->u.hello;
+    const char *seen = n->seen_addr != NULL ? n->seen_addr : "";
+    struct job_hello said = {.pid = h->pid,
+                             .cpus = h->cpus,
+                             .gpus = h->gpus,
+                             .nproc = n->hello.nproc,
+                             .node_rank = h->node_rank,
+                             .round = h->round};
+    const struct {
+        const char **to;
+        const char *from;
+    } texts[] = {{&said.node, h->node},
+                 {&said.host, h->host},
+                 {&said.topology, h->topology},
+                 {&said.role, h->role},
+                 {&said.version, h->version},
+                 {&said.fqdn, h->fqdn},
+                 {&said.local_addr, h->local_addr},
+                 {&said.host_addr, h->host_addr},
+                 {&n->seen_addr, ev->seen_addr != NULL ? ev->seen_addr : seen}};
+    size_t workers_bytes = (size_t)said.nproc * sizeof(struct job_worker);
+    size_t bytes = workers_bytes;
+    for (size_t i = 0; i < MU_COUNT(texts); i++)
+        bytes += strlen(texts[i].from) + 1;
+    struct job_worker *workers = mu_alloc(j->mem, bytes);
+    if (workers == NULL)
+        return -ENOMEM;
+    char *p = (char *)workers + workers_bytes;
+    for (size_t i = 0; i < MU_COUNT(texts); i++) {
+        size_t n_bytes = strlen(texts[i].from) + 1;
+        memcpy(p, texts[i].from, n_bytes);
+        *texts[i].to = p;
+        p += n_bytes;
+    }
+    for (int64_t i = 0; i < said.nproc; i++)
+        workers[i] = n->workers != NULL ? n->workers[i]
+                                        : (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE};
+    mu_mem_free(j->mem, n->workers);
+    n->workers = workers;
+    n->hello = said;
+    n->store_port = (uint16_t)h->store_port;
+    return 0;
+}
+
+int roster_hear(struct job *j, uint32_t slot, const struct job_event *ev)
+{
+    return note_hello(j, &j->nodes[slot], ev);
+}
+
 uint32_t roster_add(struct job *j, int64_t now_ns, const struct job_event *ev)
 {
     const struct ctl_hello *h = &ev->msg->u.hello;
-    struct job_worker *workers = mu_alloc(j->mem, (size_t)h->nproc * sizeof *workers);
-    if (workers == NULL)
+    struct job_node fresh = {.used = true,
+                             .state = JOB_NODE_LOST, /* Until roster_set() counts it in. */
+                             .connected = true,
+                             .node_rank = -1,
+                             .hash = hash_id(h->node),
+                             .heard_ns = now_ns,
+                             .joined_unix_ms = ev->unix_ms,
+                             .hello = {.nproc = h->nproc}};
+    if (note_hello(j, &fresh, ev) < 0)
         return JOB_NO_NODE;
     uint32_t slot = j->free_head;
     MU_ASSERT(slot != JOB_NO_NODE);
     struct job_node *n = &j->nodes[slot];
     j->free_head = n->next;
-    uint32_t *b = bucket(j, h->node);
-    *n = (struct job_node){.used = true,
-                           .state = JOB_NODE_LOST, /* Until roster_set() counts it in. */
-                           .node_rank = -1,
-                           .heard_ns = now_ns,
-                           .joined_unix_ms = ev->unix_ms,
-                           .order = j->arrivals++,
-                           .next = *b,
-                           .hello = *h,
-                           .store_port = (uint16_t)h->store_port,
-                           .workers = workers};
+    uint32_t *b = bucket(j, fresh.hash);
+    fresh.order = j->arrivals++;
+    fresh.next = *b;
+    *n = fresh;
     *b = slot;
-    (void)mu_strcopy(n->seen_addr, sizeof n->seen_addr, ev->seen_addr != NULL ? ev->seen_addr : "");
-    for (int64_t i = 0; i < h->nproc; i++)
-        workers[i] = (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE};
-    n->connected = true;
     roster_set(j, slot, JOB_NODE_WAITING);
     return slot;
 }
@@ -231,7 +282,7 @@ void roster_forget(struct job *j, uint32_t slot)
     struct job_node *n = &j->nodes[slot];
     MU_ASSERT(n->used);
     roster_set(j, slot, JOB_NODE_LOST);
-    for (uint32_t *at = bucket(j, n->hello.node);; at = &j->nodes[*at].next) {
+    for (uint32_t *at = bucket(j, n->hash);; at = &j->nodes[*at].next) {
         if (*at == slot) {
             *at = n->next;
             break;

@@ -78,7 +78,7 @@ int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, st
     if (c.local_rank >= 0)
         c.rank = n->rank_base + c.local_rank;
     if (c.host[0] == '\0')
-        memcpy(c.host, n->hello.host, sizeof c.host);
+        (void)mu_strcopy(c.host, sizeof c.host, n->hello.host); /* It fits. */
     note_failed_worker(n, &c);
     job_new_cause(j, &c);
     return JOB_EV_BROKEN;

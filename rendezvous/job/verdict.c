@@ -29,7 +29,7 @@ struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node
     struct mu_cause c = MU_CAUSE_INIT;
     c.kind = kind;
     c.node_rank = n->in_round ? n->node_rank : -1;
-    memcpy(c.host, n->hello.host, sizeof c.host);
+    (void)mu_strcopy(c.host, sizeof c.host, n->hello.host); /* It fits. */
     return c;
 }
 

@@ -30,6 +30,15 @@ static void leave_patience(struct agent *a)
     a->patient = false;
 }
 
+void agent_detach(struct agent *a)
+{
+    a->job->starts_due -= a->start_due;
+    a->start_due = false;
+    a->job->slots[a->node].agent = NULL;
+    a->job = NULL;
+    a->conn->srv->agent_count--;
+}
+
 void agent_free(struct agent *a)
 {
     struct srv *s = a->conn->srv;
@@ -37,10 +46,8 @@ void agent_free(struct agent *a)
         DL_DELETE2(s->dirty, a, dirty_prev, dirty_next);
     if (a->patient)
         leave_patience(a);
-    if (a->job != NULL) {
-        a->job->slots[a->node].agent = NULL;
-        s->agent_count--;
-    }
+    if (a->job != NULL)
+        agent_detach(a);
     mu_buf_fini(&a->in);
     mu_buf_fini(&a->out);
     mu_mem_free(mu_mem_default(), a);
@@ -73,7 +80,7 @@ static int encode(struct agent *a, const struct ctl_msg *m, struct mu_buf *out)
 }
 
 /* A message to an agent for which none waits goes out at once, from a buffer that all share, and
- * needs no memory. What does not fit its socket, or finds it broken, waits for the turn's end. */
+ * needs no memory. What does not fit its socket, or finds it broken, stays in `out`. */
 static int send_now(struct agent *a, const struct ctl_msg *m)
 {
     struct mu_buf *b = &a->conn->srv->encoded;
@@ -82,10 +89,34 @@ static int send_now(struct agent *a, const struct ctl_msg *m)
         return -ENOMEM;
     ssize_t n = send(a->conn->watch.fd, b->p, b->n, MSG_NOSIGNAL | MSG_DONTWAIT);
     size_t sent = n > 0 ? (size_t)n : 0;
-    if (sent == b->n)
-        return 0;
-    make_dirty(a);
     return mu_buf_add(&a->out, b->p + sent, b->n - sent);
+}
+
+/* Make the START that is due; `now`: and send it, as nothing waits before it. */
+static void make_start(struct agent *a, bool now)
+{
+    struct ctl_msg m;
+    a->start_due = false;
+    a->job->starts_due--;
+    job_message(&a->job->job, a->node, CTL_START, &m);
+    if ((now ? send_now(a, &m) : encode(a, &m, &a->out)) < 0)
+        a->broken = true;
+}
+
+void agent_start(struct agent *a)
+{
+    if (a->close_after || a->broken || a->drop || a->start_due)
+        return;
+    a->start_due = true;
+    a->job->starts_due++;
+    make_dirty(a);
+}
+
+void agent_starts_now(struct srv_job *sj)
+{
+    for (uint32_t i = 0; i < sj->slot_cap && sj->starts_due > 0; i++)
+        if (sj->slots[i].agent != NULL && sj->slots[i].agent->start_due)
+            make_start(sj->slots[i].agent, false);
 }
 
 void agent_send(struct agent *a, const struct ctl_msg *m)
@@ -94,6 +125,8 @@ void agent_send(struct agent *a, const struct ctl_msg *m)
     bool last = m != NULL && (m->type == CTL_END || m->type == CTL_REFUSED);
     if (a->close_after || a->broken || a->drop)
         return;
+    if (a->start_due)
+        make_start(a, false);
     struct srv *s = a->conn->srv;
     if (s->said_turn != s->turn)
         s->said = 0;
@@ -103,24 +136,37 @@ void agent_send(struct agent *a, const struct ctl_msg *m)
         r = send_now(a, m);
     } else {
         r = encode(a, m, &a->out);
-        make_dirty(a);
     }
+    if (a->out.n > 0)
+        make_dirty(a);
     if (r < 0 || a->out.n - a->out_at > SRV_AGENT_OUT_BYTES_MAX) {
         a->broken = true;
         make_dirty(a);
     }
 }
 
+static void on_patience_over(uv_timer_t *timer);
+
+static void arm_patience(struct srv *s)
+{
+    if (s->patient == NULL)
+        return;
+    int64_t wait_ns = s->patient->patient_until_ns - s->now_ns;
+    (void)uv_timer_start(&s->patience, on_patience_over,
+                         wait_ns > 0 ? (uint64_t)(wait_ns / MU_NS_PER_MS + 1) : 0, 0);
+}
+
 static void on_patience_over(uv_timer_t *timer)
 {
     struct srv *s = timer->data;
     s->now_ns = mu_now_ns();
-    while (s->patient != NULL) {
+    while (s->patient != NULL && s->patient->patient_until_ns <= s->now_ns) {
         struct agent *a = s->patient;
         agent_send(a, NULL);
         if (a->patient) /* Its connection ends. */
             leave_patience(a);
     }
+    arm_patience(s);
     srv_settle(s);
 }
 
@@ -129,11 +175,12 @@ void agent_welcome(struct agent *a)
     struct srv *s = a->conn->srv;
     if (a->patient)
         return;
-    if (s->patient == NULL)
-        (void)uv_timer_start(&s->patience, on_patience_over,
-                             (uint64_t)(s->config.beat_ns / 2 / MU_NS_PER_MS), 0);
+    bool first = s->patient == NULL;
     a->patient = true;
+    a->patient_until_ns = s->now_ns + s->config.beat_ns;
     DL_APPEND(s->patient, a);
+    if (first)
+        arm_patience(s);
 }
 
 void agent_close_after(struct agent *a)
@@ -208,6 +255,8 @@ static void flush(struct agent *a)
         conn_close(a->conn);
         return;
     }
+    if (a->start_due && !a->broken)
+        make_start(a, a->out.n == 0 && !a->close_after);
     int r = a->broken ? -ENOBUFS : write_pending(a);
     if (r < 0) {
         if (!a->told)
@@ -248,7 +297,7 @@ void agent_flush_dirty(struct srv *s)
         DL_DELETE2(s->dirty, a, dirty_prev, dirty_next);
         a->dirty = false;
         flush(a);
-        if (n % 8 != 0 || s->dirty == NULL || mu_now_ns() < until_ns)
+        if (n % 4 != 0 || s->dirty == NULL || mu_now_ns() < until_ns)
             continue;
         (void)uv_idle_start(&s->flush_again, on_flush_again); /* Fails without a callback only. */
         return;
@@ -313,7 +362,7 @@ static void misbehaved(struct agent *a, const char *text)
     if (a->out.n == a->out_at) { /* It may come back, and then knows what to mend. */
         struct ctl_msg m;
         refused(&m, text, true);
-        (void)send_now(a, &m);
+        (void)send_now(a, &m); /* What does not fit is lost with the rest. */
     }
     a->broken = true;
     a->told = true;

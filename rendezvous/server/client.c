@@ -8,6 +8,12 @@
 /* Pieces of one write. A large value is one piece. */
 #define PIECES 32
 
+/* Of an answer beyond LARGE_BYTES the first FIRST_BYTES go out alone: they wake whoever waits for
+ * it, and what it reads meanwhile needs not be waited for in the end. A GET of 1 MiB takes 0.88 of
+ * the time that one call for all of it takes; with 8 KiB first, or 64 KiB each time, 0.91. */
+#define FIRST_BYTES (64 * 1024)
+#define LARGE_BYTES (256 * 1024)
+
 void client_open(struct conn *c)
 {
     struct store_client *client = store_client_new(c->srv->store, c);
@@ -73,15 +79,32 @@ void client_readable(struct conn *c)
         watch_again(s, &c->watch); /* After the answers. */
 }
 
+/* Returns how many of the pieces come first, the last of them cut. */
+static size_t cut(struct store_piece *pieces, size_t count)
+{
+    size_t left = FIRST_BYTES;
+    for (size_t i = 0; i < count; i++) {
+        if (pieces[i].n >= left) {
+            pieces[i].n = left;
+            return i + 1;
+        }
+        left -= pieces[i].n;
+    }
+    return count;
+}
+
 /* Returns 0: all is out; 1: the peer must read first; or a negative errno. */
 static int write_pending(struct conn *c)
 {
     struct store_piece pieces[PIECES];
-    for (;;) {
+    bool large = store_client_pending(c->u.client) > LARGE_BYTES;
+    for (;; large = false) {
         struct iovec iov[PIECES];
         size_t count = store_client_output(c->u.client, pieces, PIECES);
         if (count == 0)
             return 0;
+        if (large)
+            count = cut(pieces, count);
         for (size_t i = 0; i < count; i++) {
             union {
                 const void *in;

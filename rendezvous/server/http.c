@@ -24,20 +24,21 @@ static const char json_type[] = "application/json; charset=utf-8";
 
 static void serve_status(struct srv *s, struct srv_http_answer *ret)
 {
-    const struct mu_buf *b = status_get(s);
-    if (b->oom) {
-        static const char text[] = "{\"error\":\"no memory for the status\"}\n";
-        *ret = (struct srv_http_answer){500, json_type, NULL, text, sizeof text - 1};
+    struct mu_str text;
+    struct srv_status *st = status_take(s, &text);
+    if (st == NULL) {
+        static const char sorry[] = "{\"error\":\"no memory for the status\"}\n";
+        *ret = (struct srv_http_answer){500, json_type, NULL, sorry, sizeof sorry - 1, NULL, NULL};
         return;
     }
-    *ret = (struct srv_http_answer){200, json_type, NULL, b->p, b->n};
+    *ret = (struct srv_http_answer){200, json_type, NULL, text.p, text.n, status_release, st};
 }
 
 static void serve_health(struct srv *s, struct srv_http_answer *ret)
 {
     static const char text[] = "{\"status\":\"ok\"}\n";
     (void)s;
-    *ret = (struct srv_http_answer){200, json_type, NULL, text, sizeof text - 1};
+    *ret = (struct srv_http_answer){200, json_type, NULL, text, sizeof text - 1, NULL, NULL};
 }
 
 static const struct {
@@ -57,11 +58,11 @@ static void respond(void *arg, const char *method, const char *path, struct srv_
         if (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0)
             pages[i].serve(s, ret);
         else
-            *ret = (struct srv_http_answer){405, json_type, "GET, HEAD", no_method,
-                                            sizeof no_method - 1};
+            *ret = (struct srv_http_answer){
+                405, json_type, "GET, HEAD", no_method, sizeof no_method - 1, NULL, NULL};
         return;
     }
-    *ret = (struct srv_http_answer){404, json_type, NULL, no_path, sizeof no_path - 1};
+    *ret = (struct srv_http_answer){404, json_type, NULL, no_path, sizeof no_path - 1, NULL, NULL};
 }
 
 /* --- the module --- */

@@ -19,15 +19,18 @@ struct srv_http {
 
 static enum MHD_Result answer(struct MHD_Connection *connection, const struct srv_http_answer *a)
 {
-    /* The library wants a pointer it may write to, and copies at once. */
+    /* The library wants a pointer it may write to, and does not. */
     union {
         const void *in;
         void *out;
     } body = {.in = a->body};
-    struct MHD_Response *r =
-        MHD_create_response_from_buffer(a->body_bytes, body.out, MHD_RESPMEM_MUST_COPY);
-    if (r == NULL)
+    struct MHD_Response *r = MHD_create_response_from_buffer_with_free_callback_cls(
+        a->body_bytes, body.out, a->release, a->release_arg);
+    if (r == NULL) {
+        if (a->release != NULL)
+            a->release(a->release_arg);
         return MHD_NO;
+    }
     (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, a->content_type);
     (void)MHD_add_response_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
     (void)MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");

@@ -9,15 +9,18 @@
 #include <sys/socket.h>
 
 /* Raised when anything below changes: a module of another build is refused. */
-#define SRV_HTTP_ABI 1
+#define SRV_HTTP_ABI 2
 #define SRV_HTTP_SYMBOL "muster_http_module"
 
 struct srv_http_answer {
     unsigned status;
     const char *content_type; /* Static. */
     const char *allow;        /* Value of the Allow field, or NULL. Static. */
-    const void *body; /* Borrowed until the callback's caller returns: the module copies it. */
+    const void *body;         /* Stays as it is until `release`; without one, for ever. */
     size_t body_bytes;
+    void (*release)(
+        void *arg); /* Called once when the last byte is out, or nobody wants it; or NULL. */
+    void *release_arg;
 };
 
 /* The server's side: what is there to be answered. Always fills `ret`. */

@@ -58,8 +58,8 @@
 #define SRV_FLUSH_NS (200 * MU_NS_PER_US)
 /* How long the listener rests when descriptors have run out. */
 #define SRV_LISTEN_PAUSE_MS 100
-/* Nodes of ended jobs that are kept for status, 2.3 KiB each; the last job to end is kept whatever
- * its size. */
+/* Nodes of ended jobs that are kept for status, half a KiB each; the last job to end is kept
+ * whatever its size. */
 #define SRV_ENDED_SLOTS_MAX 16384
 /* Waits between looks at an agent that is away (probe.c): each is twice the one before. */
 #define SRV_PROBE_STEPS 7
@@ -87,6 +87,7 @@ enum conn_list {
 struct agent;
 struct host;
 struct probe;
+struct srv_status;
 struct watch;
 
 /* events: as epoll's. */
@@ -148,6 +149,7 @@ struct srv_job {
     struct srv_slot *slots; /* As the job's. */
     uint32_t slot_cap;
     uint32_t heap_index;  /* Place in srv->heap. */
+    uint32_t starts_due;  /* Agents of it with start_due. */
     uint32_t ended_slots; /* Counted in srv->ended_slots. */
     bool live_round;      /* Counted in srv->live_rounds. */
     bool ended;           /* Counted in srv->ended_count; no longer in the table of run ids. */
@@ -167,7 +169,9 @@ struct agent {
     struct agent *dirty_next;
     struct agent *prev; /* In srv->patient. */
     struct agent *next;
+    int64_t patient_until_ns;
     bool patient;     /* Its WELCOME may wait for what comes next. */
+    bool start_due;   /* Its START is made when it is written: agent_start(). */
     bool dirty;       /* In srv->dirty. */
     bool greeted;     /* "MUSTER/1\n" is behind us. */
     bool said_hello;  /* A hello was handled: a second one is an error. */
@@ -222,7 +226,7 @@ struct srv {
     uv_idle_t flush_again; /* Active while a turn left some of them. */
     uint64_t said_turn;    /* The turn in which `said` was counted. */
     uint32_t said;         /* Messages in it that went out at once. */
-    struct agent *patient;
+    struct agent *patient; /* In the order of patient_until_ns. */
     uv_timer_t patience;   /* Armed while `patient` holds any. */
     struct mu_buf decoded; /* Lists of the message that is being handled. */
     struct mu_buf encoded; /* The message that is being sent. */
@@ -252,7 +256,7 @@ struct srv {
     bool http_failed; /* The module is not there: said once, answered with 503. */
     struct watch http_watch;
     uv_timer_t http_timer;
-    struct mu_buf status;
+    struct srv_status *status; /* The last one; NULL: none yet. */
     int64_t status_good_until_ns;
 
     struct mu_log_limit log_stranger;
@@ -319,9 +323,17 @@ void agent_writable(struct conn *c);
 /* What it cannot take at once goes out with srv_settle(); a failure is news by then, not here.
  * m: NULL for the WELCOME alone that is due. */
 void agent_send(struct agent *a, const struct ctl_msg *m);
-/* A WELCOME is due: it goes out with the next message, or after half a beat. A join is then one
- * packet instead of two, and sending it is most of what an agent costs. */
+/* A WELCOME is due: it goes out with the next message, or after a beat. A join is then one packet
+ * instead of two, and sending it is most of what an agent costs. */
 void agent_welcome(struct agent *a);
+/* A START is due: thousands are at once, so each is made only when its turn to be written comes,
+ * and others' questions are answered in between. Until agent_starts_now() the job's round must stay
+ * as it is. */
+void agent_start(struct agent *a);
+/* Make every START of the job that is due. */
+void agent_starts_now(struct srv_job *sj);
+/* The job is not its any more, or it is the job's no more. */
+void agent_detach(struct agent *a);
 /* Answer with one sentence, then close. */
 void agent_refuse(struct agent *a, const char *text, bool retry);
 void agent_close_after(struct agent *a);
@@ -363,7 +375,9 @@ void http_take(struct conn *c);
 void http_stop(struct srv *s);
 
 /* --- status.c --- */
-/* The answer to GET /status; see SRV_STATUS_REST. Empty and `oom` set without memory. */
-const struct mu_buf *status_get(struct srv *s);
+/* The answer to GET /status; see SRV_STATUS_REST. *ret stays as it is until status_release(). NULL
+ * without memory. */
+struct srv_status *status_take(struct srv *s, struct mu_str *ret);
+void status_release(void *status);
 
 #endif

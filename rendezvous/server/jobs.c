@@ -116,8 +116,7 @@ static void job_free(struct srv *s, struct srv_job *sj)
         probe_cancel(sj, i);
         if (a == NULL)
             continue;
-        a->job = NULL;
-        s->agent_count--;
+        agent_detach(a);
         agent_close_after(a);
     }
     struct srv_job *known = NULL;
@@ -181,18 +180,26 @@ static struct srv_job *job_new(struct srv *s, const char *run_id, struct mu_err 
     return sj;
 }
 
+/* One step of the job. What it could change of a round must be said before: only these say nothing
+ * but how far their node is. */
+static int step(const struct srv *s,
+                struct srv_job *sj,
+                const struct job_event *ev,
+                struct job_out *out,
+                struct mu_err *err)
+{
+    bool harmless =
+        ev->type == JOB_EV_STARTED || ev->type == JOB_EV_EXITED || ev->type == JOB_EV_BEAT;
+    if (sj->starts_due > 0 && !harmless)
+        agent_starts_now(sj);
+    return job_step(&sj->job, s->now_ns, ev, out, err);
+}
+
 /* --- actions --- */
 
 static struct agent *agent_at(struct srv_job *sj, uint32_t node)
 {
     return node < sj->slot_cap ? sj->slots[node].agent : NULL;
-}
-
-static void detach(struct srv *s, struct srv_job *sj, uint32_t node)
-{
-    sj->slots[node].agent->job = NULL;
-    sj->slots[node].agent = NULL;
-    s->agent_count--;
 }
 
 /* Carry the step's actions out, as far as queues; srv_settle() writes and closes. */
@@ -214,6 +221,10 @@ static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *o
                 agent_welcome(a);
                 break;
             }
+            if (act->msg == CTL_START) {
+                agent_start(a);
+                break;
+            }
             if (act->msg != CTL_WAITING || !waiting_made)
                 job_message(&sj->job, act->node, act->msg, &m);
             waiting_made = act->msg == CTL_WAITING;
@@ -223,7 +234,7 @@ static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *o
             agent_close_after(a);
             break;
         case JOB_ACT_FORGET:
-            detach(s, sj, act->node);
+            agent_detach(a);
             agent_close_after(a);
             break;
         }
@@ -306,11 +317,12 @@ void jobs_event(struct srv *s,
     struct mu_err err = {0};
     struct job_event ev = {.type = type, .node = node, .msg = msg, .unix_ms = mu_unix_ms()};
     if (type == JOB_EV_BYE) { /* Its last word: what follows on this connection is its end. */
-        agent_close_after(sj->slots[node].agent);
-        detach(s, sj, node);
+        struct agent *a = sj->slots[node].agent;
+        agent_close_after(a);
+        agent_detach(a);
     }
     enum job_state state = sj->job.state;
-    int r = job_step(&sj->job, s->now_ns, &ev, &out, &err);
+    int r = step(s, sj, &ev, &out, &err);
     if (r == 0) {
         finish_step(s, sj, &out);
         return;
@@ -379,7 +391,7 @@ static int attach(struct srv *s, struct srv_job *sj, uint32_t node, struct agent
     probe_cancel(sj, node);
     if (sj->slots[node].agent != NULL) {
         struct agent *old = sj->slots[node].agent;
-        detach(s, sj, node);
+        agent_detach(old);
         agent_drop(old);
     }
     sj->slots[node].agent = a;
@@ -415,12 +427,12 @@ void jobs_hello(struct srv *s, struct agent *a, const struct ctl_msg *hello)
                            .unix_ms = mu_unix_ms()};
     struct srv_job *sj = NULL;
     HASH_FIND_STR(s->by_id, hello->u.hello.run_id, sj);
-    int r = sj != NULL ? job_step(&sj->job, s->now_ns, &ev, &out, &err) : -ENOENT;
+    int r = sj != NULL ? step(s, sj, &ev, &out, &err) : -ENOENT;
     if (r == -ENOENT) { /* Nobody's yet, or the id of a job that is over: a new one. */
         if (sj != NULL)
             HASH_DEL(s->by_id, sj);
         sj = job_new(s, hello->u.hello.run_id, &err);
-        r = sj != NULL ? job_step(&sj->job, s->now_ns, &ev, &out, &err) : err.code;
+        r = sj != NULL ? step(s, sj, &ev, &out, &err) : err.code;
     }
     if (r < 0) {
         refuse(s, a, r, &err);
@@ -438,4 +450,7 @@ void jobs_hello(struct srv *s, struct agent *a, const struct ctl_msg *hello)
         return;
     }
     finish_step(s, sj, &out);
+    /* Who came back to its round has gone long enough without a sign of life. */
+    if (a->patient && a->job != NULL && a->job->job.nodes[a->node].in_round && !a->start_due)
+        agent_send(a, NULL);
 }

@@ -52,7 +52,7 @@ static void srv_free(struct srv *s)
     store_free(s->store);
     mu_buf_fini(&s->decoded);
     mu_buf_fini(&s->encoded);
-    mu_buf_fini(&s->status);
+    status_release(s->status);
     mu_mem_free(mu_mem_default(), s->scratch);
     mu_mem_free(mu_mem_default(), s->version);
     mu_mem_free(mu_mem_default(), s->state_dir);
@@ -100,7 +100,6 @@ static struct srv *srv_new(uv_loop_t *loop, const struct srv_config *config)
     s->job_timer_at_ns = MU_NEVER;
     mu_buf_init(&s->decoded, mu_mem_default());
     mu_buf_init(&s->encoded, mu_mem_default());
-    mu_buf_init(&s->status, mu_mem_default());
     s->version = copy(config->version, &oom);
     s->state_dir = copy(config->state_dir, &oom);
     s->http_path = copy(config->http_module, &oom);

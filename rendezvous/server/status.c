@@ -14,6 +14,12 @@
 #include "base/parse.h"
 #include "rendezvous/server/internal.h"
 
+/* A status that a reader may still be being sent is not written over: the next one is another. */
+struct srv_status {
+    struct mu_buf text;
+    uint32_t readers; /* And one while it is srv->status. */
+};
+
 /* State of the writing: times repeat (a round's workers start together), so the last text is kept.
  */
 struct page {
@@ -185,9 +191,15 @@ static const char *worker_state(const struct job_node *n, const struct job_worke
     return "unknown";
 }
 
-/* Workers are nine tenths of a large page: their text is put together by hand, which takes a tenth
- * of the time. Longest: numbers of 20 digits, the longest state and name, a time. */
+/* Nodes and their workers are nearly all of a large page: their text is put together by hand, which
+ * takes a tenth of the time. Longest worker: numbers of 20 digits, the longest state and name, a
+ * time; longest node, without the texts that need escapes: the same. */
 #define WORKER_BYTES 384
+#define NODE_BYTES 512
+
+/* The text is a literal: its length is known. PUT: into a buffer, where lost bytes show in oom. */
+#define ADD(p, text) ((char *)memcpy((p), (text), sizeof(text) - 1) + (sizeof(text) - 1))
+#define PUT(b, text) ((void)mu_buf_add((b), (text), sizeof(text) - 1))
 
 static char *add_text(char *p, const char *text)
 {
@@ -215,49 +227,66 @@ static char *add_number(char *p, int64_t v)
 /* null for what is not known. */
 static char *add_known(char *p, bool known, int64_t v)
 {
-    return known ? add_number(p, v) : add_text(p, "null");
+    return known ? add_number(p, v) : ADD(p, "null");
 }
 
 /* null for no text; it needs no escapes. */
 static char *add_quoted(char *p, const char *text)
 {
     if (text == NULL)
-        return add_text(p, "null");
+        return ADD(p, "null");
     *p++ = '"';
     p = add_text(p, text);
     *p++ = '"';
     return p;
 }
 
-static void
-put_worker(struct mu_buf *b, const struct job_node *n, uint32_t local_rank, const char *started)
+/* How a worker is: what follows its pid. */
+static char *
+add_state(char *p, const struct job_node *n, const struct job_worker *w, const char *started)
 {
-    const struct job_worker *w = &n->workers[local_rank];
     bool ended = w->exit != JOB_EXIT_NONE && w->exit != JOB_EXIT_UNKNOWN;
     bool killed = ended && w->exit < 0;
     char name[16];
-    if (mu_buf_reserve(b, WORKER_BYTES) < 0)
-        return; /* It shows in oom. */
-    char *p = b->p + b->n;
-    p = add_text(p, local_rank > 0 ? ",{\"rank\":" : "{\"rank\":");
-    p = add_number(p, n->rank_base + (int64_t)local_rank);
-    p = add_text(p, ",\"local_rank\":");
-    p = add_number(p, local_rank);
-    p = add_text(p, ",\"pid\":");
-    p = add_known(p, w->pid > 0, w->pid);
-    p = add_text(p, ",\"state\":");
+    p = ADD(p, ",\"state\":");
     p = add_quoted(p, worker_state(n, w));
-    p = add_text(p, ",\"exit_code\":");
+    p = ADD(p, ",\"exit_code\":");
     p = add_known(p, ended && !killed, w->exit);
-    p = add_text(p, ",\"signal\":");
+    p = ADD(p, ",\"signal\":");
     p = add_known(p, killed, -(int64_t)w->exit);
-    p = add_text(p, ",\"signal_name\":");
+    p = ADD(p, ",\"signal_name\":");
     p = add_quoted(p, killed ? mu_signal_name(-w->exit, name) : NULL);
-    p = add_text(p, ",\"started_at\":");
+    p = ADD(p, ",\"started_at\":");
     p = add_quoted(p, started);
     *p++ = '}';
-    b->n = (size_t)(p - b->p);
-    MU_ASSERT(b->n <= b->cap);
+    return p;
+}
+
+/* Most workers of a node are as the one before. */
+static void put_workers(struct mu_buf *b, const struct job_node *n, const char *started)
+{
+    char state[WORKER_BYTES];
+    size_t state_bytes = 0; /* Of a worker whose exit is `as`. */
+    int32_t as = 0;
+    for (uint32_t i = 0; i < n->hello.nproc; i++) {
+        const struct job_worker *w = &n->workers[i];
+        if (mu_buf_reserve(b, WORKER_BYTES) < 0)
+            return; /* It shows in oom. */
+        if (state_bytes == 0 || w->exit != as) {
+            as = w->exit;
+            state_bytes = (size_t)(add_state(state, n, w, started) - state);
+        }
+        char *p = b->p + b->n;
+        p = i > 0 ? ADD(p, ",{\"rank\":") : ADD(p, "{\"rank\":");
+        p = add_number(p, n->rank_base + (int64_t)i);
+        p = ADD(p, ",\"local_rank\":");
+        p = add_number(p, i);
+        p = ADD(p, ",\"pid\":");
+        p = add_known(p, w->pid > 0, w->pid);
+        memcpy(p, state, state_bytes);
+        b->n = (size_t)(p - b->p) + state_bytes;
+        MU_ASSERT(b->n <= b->cap);
+    }
 }
 
 /* A node has workers to show when it is, or was last, in a round. */
@@ -266,46 +295,76 @@ static bool had_workers(const struct job *j, const struct job_node *n)
     return n->in_round || (n->node_rank >= 0 && (n->started_unix_ms != 0 || job_is_ended(j)));
 }
 
-static void put_node(struct page *p, const struct job *j, const struct job_node *n)
+/* What needs no escapes, between the texts that may. */
+static void put_facts(struct page *p, const struct job_node *n)
 {
-    const struct ctl_hello *h = &n->hello;
-    mu_json_open(&p->w, '{');
-    mu_json_kstr(&p->w, "host", h->host);
-    mu_json_kstr(&p->w, "address", n->seen_addr);
-    put_known(p, "node_rank", n->node_rank >= 0, n->node_rank);
-    mu_json_kstr(&p->w, "state", job_node_state_name(n->state));
-    mu_json_kbool(&p->w, "connected", n->connected);
-    mu_json_kstr(&p->w, "role", h->role[0] != '\0' ? h->role : NULL);
-    put_known(p, "rank_base", n->node_rank >= 0, n->rank_base);
-    mu_json_ki64(&p->w, "workers_count", h->nproc);
-    mu_json_ki64(&p->w, "cpus", h->cpus);
-    mu_json_ki64(&p->w, "gpus", h->gpus);
-    mu_json_ki64(&p->w, "pid", h->pid);
-    mu_json_kstr(&p->w, "version", h->version);
-    put_time(p, "joined_at", n->joined_unix_ms);
+    struct mu_buf *b = p->w.buf;
+    const struct job_hello *h = &n->hello;
+    if (mu_buf_reserve(b, NODE_BYTES) < 0)
+        return; /* It shows in oom. */
+    char *at = b->p + b->n;
+    at = ADD(at, ",\"node_rank\":");
+    at = add_known(at, n->node_rank >= 0, n->node_rank);
+    at = ADD(at, ",\"state\":");
+    at = add_quoted(at, job_node_state_name(n->state));
+    at = ADD(at, ",\"connected\":");
+    at = n->connected ? ADD(at, "true") : ADD(at, "false");
+    at = ADD(at, ",\"rank_base\":");
+    at = add_known(at, n->node_rank >= 0, n->rank_base);
+    at = ADD(at, ",\"workers_count\":");
+    at = add_number(at, h->nproc);
+    at = ADD(at, ",\"cpus\":");
+    at = add_number(at, h->cpus);
+    at = ADD(at, ",\"gpus\":");
+    at = add_number(at, h->gpus);
+    at = ADD(at, ",\"pid\":");
+    at = add_number(at, h->pid);
+    at = ADD(at, ",\"joined_at\":");
+    at = add_quoted(at, n->joined_unix_ms != 0 ? time_text(p, n->joined_unix_ms) : NULL);
+    at = ADD(at, ",\"heard_ms_ago\":");
     int64_t silent_ms = (p->now_ns - n->heard_ns) / MU_NS_PER_MS;
-    mu_json_ki64(&p->w, "heard_ms_ago", silent_ms > 0 ? silent_ms : 0);
-    mu_json_key(&p->w, "workers");
-    mu_json_open(&p->w, '[');
-    const char *started = n->started_unix_ms != 0 ? time_text(p, n->started_unix_ms) : NULL;
-    for (uint32_t i = 0; had_workers(j, n) && i < h->nproc; i++)
-        put_worker(p->w.buf, n, i, started);
-    mu_json_close(&p->w, ']');
-    mu_json_close(&p->w, '}');
+    at = add_number(at, silent_ms > 0 ? silent_ms : 0);
+    b->n = (size_t)(at - b->p);
+    MU_ASSERT(b->n <= b->cap);
+}
+
+static void put_node(struct page *p, const struct job *j, const struct job_node *n, bool first)
+{
+    struct mu_buf *b = p->w.buf;
+    const struct job_hello *h = &n->hello;
+    if (!first)
+        PUT(b, ",");
+    PUT(b, "{\"host\":");
+    mu_json_quoted(b, h->host);
+    PUT(b, ",\"address\":");
+    mu_json_quoted(b, n->seen_addr);
+    put_facts(p, n);
+    PUT(b, ",\"role\":");
+    if (h->role[0] != '\0')
+        mu_json_quoted(b, h->role);
+    else
+        PUT(b, "null");
+    PUT(b, ",\"version\":");
+    mu_json_quoted(b, h->version);
+    PUT(b, ",\"workers\":[");
+    if (had_workers(j, n))
+        put_workers(b, n, n->started_unix_ms != 0 ? time_text(p, n->started_unix_ms) : NULL);
+    PUT(b, "]}");
 }
 
 /* Members in the order of their ranks, then spares and others in the order of their slots. */
 static void put_nodes(struct page *p, const struct job *j)
 {
+    uint32_t put = 0;
     mu_json_key(&p->w, "nodes");
     mu_json_open(&p->w, '[');
     for (uint32_t r = 0; r < j->round_nodes; r++)
         if (j->members[r] != JOB_NO_NODE && j->nodes[j->members[r]].used)
-            put_node(p, j, &j->nodes[j->members[r]]);
+            put_node(p, j, &j->nodes[j->members[r]], put++ == 0);
     for (uint32_t i = 0; i < j->node_cap; i++) {
         const struct job_node *n = &j->nodes[i];
         if (n->used && !n->in_round)
-            put_node(p, j, n);
+            put_node(p, j, n, put++ == 0);
     }
     mu_json_close(&p->w, ']');
 }
@@ -360,11 +419,11 @@ static void put_jobs(struct page *p, const struct srv *s)
             put_job(p, &sj->job);
 }
 
-static void render(struct srv *s)
+static void render(const struct srv *s, struct mu_buf *text)
 {
     struct page p = {.now_ns = s->now_ns};
-    mu_buf_reset(&s->status);
-    mu_json_init(&p.w, &s->status);
+    mu_buf_reset(text);
+    mu_json_init(&p.w, text);
     mu_json_open(&p.w, '{');
     mu_json_kstr(&p.w, "version", s->version);
     mu_json_key(&p.w, "uptime_s");
@@ -377,16 +436,54 @@ static void render(struct srv *s)
     put_jobs(&p, s);
     mu_json_close(&p.w, ']');
     mu_json_close(&p.w, '}');
-    (void)mu_buf_adds(&s->status, "\n");
+    (void)mu_buf_adds(text, "\n");
 }
 
-const struct mu_buf *status_get(struct srv *s)
+/* --- who reads it --- */
+
+void status_release(void *status)
+{
+    struct srv_status *st = status;
+    if (st == NULL || --st->readers > 0)
+        return;
+    mu_buf_fini(&st->text);
+    mu_mem_free(mu_mem_default(), st);
+}
+
+/* A status to write into, as long as the last one was. NULL without memory. */
+static struct srv_status *fresh(const struct srv_status *last)
+{
+    struct srv_status *st = mu_zalloc(mu_mem_default(), sizeof *st);
+    if (st == NULL)
+        return NULL;
+    st->readers = 1;
+    mu_buf_init(&st->text, mu_mem_default());
+    if (last != NULL)
+        (void)mu_buf_reserve(&st->text, last->text.n + WORKER_BYTES); /* It shows in oom. */
+    return st;
+}
+
+struct srv_status *status_take(struct srv *s, struct mu_str *ret)
 {
     int64_t begin_ns = mu_now_ns();
-    if (begin_ns < s->status_good_until_ns && !s->status.oom)
-        return &s->status;
-    render(s);
-    int64_t end_ns = mu_now_ns();
-    s->status_good_until_ns = end_ns + SRV_STATUS_REST * (end_ns - begin_ns);
-    return &s->status;
+    if (s->status == NULL || begin_ns >= s->status_good_until_ns) {
+        if (s->status == NULL || s->status->readers > 1) { /* Else it is written over. */
+            struct srv_status *st = fresh(s->status);
+            status_release(s->status);
+            s->status = st;
+        }
+        if (s->status == NULL)
+            return NULL;
+        render(s, &s->status->text);
+        int64_t end_ns = mu_now_ns();
+        s->status_good_until_ns = end_ns + SRV_STATUS_REST * (end_ns - begin_ns);
+    }
+    if (s->status->text.oom) {
+        status_release(s->status);
+        s->status = NULL;
+        return NULL;
+    }
+    s->status->readers++;
+    *ret = mu_str_of(s->status->text.p, s->status->text.n);
+    return s->status;
 }

@@ -13,7 +13,7 @@
 #include "rendezvous/server/internal.h"
 
 /* Handled in one turn of the loop; the rest is as ready in the next. */
-#define READY_MAX 256
+#define READY_MAX 64
 
 static void rest_in_a_storm(const struct srv *s)
 {

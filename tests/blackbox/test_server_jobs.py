@@ -100,6 +100,38 @@ def test_a_reset_connection_is_no_death_and_the_agent_may_resume(server):
     assert a.expect("end")["success"] == again.expect("end")["success"] == 1
 
 
+def test_who_comes_back_to_its_round_is_greeted_at_once(start_server):
+    server = start_server("--lease", "90")  # A newcomer's greeting may wait for a beat, here half a minute.
+    a, b = two(server)
+    a.expect("start", skip=("welcome",)), b.expect("start", skip=("welcome",))
+    mulib.reset(b.sock)
+    server.wait_status(lambda s: not s["jobs"][0]["nodes"][1]["connected"], "the reset is noticed")
+    again = Agent(server, host="n2", node=b.node, round=1, round_state=0, round_node_rank=1, round_nodes=2)
+    again.expect("welcome", skip=("waiting",))
+    a.close(), again.close()
+
+
+def test_a_round_that_breaks_as_it_begins_is_heard_of_in_order(server):
+    """The last agent fails in the breath in which it comes: nobody has its start yet, and each must hear of the round as it
+    began, then of its end."""
+    agents = [Agent(server, host=f"n{i}", nnodes=(20, 20), max_restarts=1) for i in range(19)]
+    server.wait_status(lambda s: s["jobs"] and len(s["jobs"][0]["nodes"]) == 19, "all but one are here")
+    last = Agent(server, host="n19", nnodes=(20, 20), max_restarts=1, hello=False)
+    last.sock.sendall(b"MUSTER/1\n" + frame(last.fields) + frame(
+        {"type": "failed", "round": 1, "cause": {"kind": "worker_exit", "round": 1, "local_rank": 0, "exit_code": 7}}))
+    for i, agent in enumerate([*agents, last]):
+        agent.expect("welcome", skip=("waiting",))
+        start = agent.expect("start", skip=("waiting",))
+        assert (start["round"], start["restarts"], start["node_rank"], start["rank_base"], start["world"]) == (1, 0, i, 2 * i, 40)
+        stop = agent.expect("stop", skip=("waiting",))
+        assert (stop["round"], stop["final"], stop["cause"]["host"]) == (1, 0, "n19")
+        agent.stopped()
+    for i, agent in enumerate([*agents, last]):
+        start = agent.expect("start", skip=("waiting",))
+        assert (start["round"], start["restarts"], start["node_rank"]) == (2, 1, i)
+        agent.close()
+
+
 def test_a_newer_connection_of_the_same_agent_replaces_the_old_one(server):
     a, b = two(server)
     welcome_and_start(a, b)

@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import threading
 
@@ -174,6 +175,35 @@ def test_without_its_module_http_says_so_and_the_rest_works(tmp_path):
     c.close()
     s.check_end()
     assert s.log.text().count("http.module") == 1
+
+
+def test_a_slow_reader_gets_the_answer_that_was_begun(server, schema):
+    """Larger than what the sockets hold, so that it is still being sent when others ask; then others' answers are other ones."""
+    nodes, workers = 60, 1024
+    agents = [Agent(server, host=f"n{i}", nproc=workers, nnodes=(nodes, nodes)) for i in range(nodes)]
+    for a in agents:
+        a.expect("welcome"), a.expect("start")
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    slow.settimeout(mulib.PATIENCE)
+    slow.connect(("127.0.0.1", server.port))
+    slow.sendall(b"GET /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    begun = slow.recv(1024)
+    for a in agents:
+        a.started()
+    now = server.wait_status(lambda s: all(n["state"] == "running" for n in s["jobs"][0]["nodes"]), "all run")
+    while part := slow.recv(1 << 20):
+        begun += part
+    head, _, body = begun.partition(b"\r\n\r\n")
+    then = json.loads(body)
+    assert f"Content-Length: {len(body)}".encode() in head
+    for s, state in ((then, "starting"), (now, "running")):
+        schema.validate({**s, "jobs": []})
+        assert [n["host"] for n in s["jobs"][0]["nodes"]] == [f"n{i}" for i in range(nodes)]
+        assert {w["state"] for n in s["jobs"][0]["nodes"] for w in n["workers"]} == {state}
+    slow.close()
+    for a in agents:
+        a.close()
 
 
 def test_a_thousand_nodes_join_while_status_answers(server, schema):

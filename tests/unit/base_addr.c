@@ -5,6 +5,9 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tests/unit/unit.h"
@@ -146,6 +149,24 @@ static void test_clocks(void **state)
     assert_string_equal(mu_iso8601(INT64_C(1796021202123), text), "2026-11-30T06:46:42.123Z");
 }
 
+/* Every day, each at another time of it, against the C library. */
+static void test_dates_are_those_of_the_calendar(void **state)
+{
+    (void)state;
+    char text[32];
+    char theirs[32];
+    for (int64_t day = -1000; day < 2932897 + 1000; day++) {
+        time_t sec = (time_t)(day * 86400 + (day % 86400 + 86400) * 7919 % 86400);
+        struct tm tm;
+        assert_non_null(gmtime_r(&sec, &tm));
+        assert_true(strftime(theirs, sizeof theirs, "%Y-%m-%dT%H:%M:%S.", &tm) > 0);
+        (void)mu_iso8601((int64_t)sec * 1000 + 45, text);
+        if (strncmp(text, theirs, strlen(theirs)) != 0 ||
+            strcmp(text + strlen(theirs), "045Z") != 0)
+            fail_msg("day %lld: %s, not %s045Z", (long long)day, text, theirs);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,6 +178,7 @@ int main(void)
         cmocka_unit_test(test_every_address_means_both_families),
         cmocka_unit_test(test_a_listener_that_cannot_be_gets_a_sentence),
         cmocka_unit_test(test_clocks),
+        cmocka_unit_test(test_dates_are_those_of_the_calendar),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

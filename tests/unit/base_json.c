@@ -115,6 +115,9 @@ static void test_keys_are_escaped_too(void **state)
     mu_json_ki64(&w, "a\"b", 1);
     mu_json_close(&w, '}');
     assert_string_equal(mu_buf_cstr(&b), "{\"a\\\"b\":1}");
+    mu_buf_reset(&b);
+    mu_json_quoted(&b, "a\"b");
+    assert_string_equal(mu_buf_cstr(&b), "\"a\\\"b\"");
     mu_buf_fini(&b);
 }
 

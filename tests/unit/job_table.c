@@ -497,6 +497,38 @@ static void test_no_memory_changes_nothing_and_everything_is_freed(void **state)
     }
 }
 
+static void test_who_comes_back_is_known_by_its_new_words_unless_memory_ran_out(void **state)
+{
+    (void)state;
+    struct mu_mem_failing heap;
+    mu_mem_failing_init(&heap, SIZE_MAX);
+    struct story s;
+    struct who w = {.host = "n1", .min = 2, .max = 2, .addr = "10.0.0.1"};
+    uint32_t slot = 0;
+    uint32_t again = 0;
+    begin(&s, &heap.mem);
+    assert_int_equal(hello(&s, w, &slot), 0);
+    const struct job_node *n = &s.job.nodes[slot];
+    s.job.nodes[slot].workers[1].pid = 77;
+    w.addr = "2001:db8::1:2:3:4";
+    w.role = "another";
+    w.nproc = 5;
+    heap.fail_at = heap.calls + 1;
+    assert_int_equal(hello(&s, w, NULL), -ENOMEM);
+    assert_string_equal(n->seen_addr, "10.0.0.1");
+    assert_string_equal(n->hello.role, "default");
+    heap.fail_at = SIZE_MAX;
+    assert_int_equal(hello(&s, w, &again), 0);
+    assert_int_equal(again, slot);
+    assert_string_equal(n->seen_addr, w.addr);
+    assert_string_equal(n->hello.role, w.role);
+    assert_string_equal(n->hello.host, "n1");
+    assert_int_equal(n->hello.nproc, 2); /* It has as many workers as it came with. */
+    assert_int_equal(n->workers[1].pid, 77);
+    end(&s);
+    assert_int_equal(heap.live, 0);
+}
+
 static void test_sixteen_thousand_joins_cost_the_same_each(void **state)
 {
     (void)state;
@@ -534,6 +566,7 @@ int main(void)
         cmocka_unit_test(test_roles_have_ranks_of_their_own),
         cmocka_unit_test(test_lead_address_is_one_that_the_others_can_reach),
         cmocka_unit_test(test_no_memory_changes_nothing_and_everything_is_freed),
+        cmocka_unit_test(test_who_comes_back_is_known_by_its_new_words_unless_memory_ran_out),
         cmocka_unit_test(test_sixteen_thousand_joins_cost_the_same_each),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

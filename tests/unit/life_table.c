@@ -331,6 +331,32 @@ static void test_a_server_that_answers_is_not_given_up_however_short_the_time_ou
     end(&s);
 }
 
+/* A server in a storm may greet as late as a beat after the hello. The next beat is not put off by
+ * that, and none is said twice. */
+static void test_a_late_welcome_does_not_put_off_the_beat(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_UP});
+    int64_t hello_ns = s.now;
+    ctl_init(&m, CTL_WELCOME);
+    m.u.welcome.beat_ms = 400;
+    s.now += SEC / 2;
+    give(&s, (struct life_event){.type = LIFE_EV_WELCOME, .msg = &m});
+    assert_in_range(s.life.deadline_ns, 0, s.now);
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "beat; ");
+    assert_int_equal(s.life.beat_at_ns, s.now + 400 * (SEC / 1000));
+    m.u.welcome.beat_ms = 2000; /* Said again, another one. */
+    s.now += SEC / 10;
+    give(&s, (struct life_event){.type = LIFE_EV_WELCOME, .msg = &m});
+    assert_int_equal(s.life.beat_at_ns, hello_ns + SEC / 2 + 2 * SEC);
+    end(&s);
+}
+
 static void test_a_server_that_greets_and_closes_is_given_up_without_a_storm(void **state)
 {
     (void)state;
@@ -388,6 +414,7 @@ int main(void)
         cmocka_unit_test(test_no_server_is_given_up_in_time_with_the_last_error),
         cmocka_unit_test(test_what_takes_our_hello_and_says_nothing_is_no_server),
         cmocka_unit_test(test_a_server_that_answers_is_not_given_up_however_short_the_time_out),
+        cmocka_unit_test(test_a_late_welcome_does_not_put_off_the_beat),
         cmocka_unit_test(test_a_server_that_greets_and_closes_is_given_up_without_a_storm),
         cmocka_unit_test(test_lost_failure_is_said_again_after_reconnecting),
     };
