@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "worker-sdk/src/agent/progress_line.h"
 #include "worker-sdk/src/core/sdk.h"
 
 #define NAME_BYTES_MAX 48
@@ -151,6 +152,7 @@ int muster_comm_open(muster *m,
         mu_mem_free(mu_mem_default(), c);
         return r;
     }
+    line_blame(-1); /* Whatever broke before, this goes on without it. */
     *ret = c;
     return 0;
 }
@@ -183,6 +185,17 @@ const char *muster_comm_backend(const muster_comm *c)
     return c->backend->name;
 }
 
+/* A failure that the caller hears of: its agent hears who brought it about, so that this process is
+ * not taken for the first cause when it ends because of it. */
+static int tell_blame(muster_comm *c, int r)
+{
+    struct muster_cause cause;
+    if (r < 0 && c->backend->get_cause(c->self, &cause) && cause.peer >= 0 &&
+        cause.peer != (int32_t)c->rank)
+        line_blame(cause.peer);
+    return r;
+}
+
 /* --- operations --- */
 
 static int submit(muster_comm *c,
@@ -206,7 +219,7 @@ static int submit(muster_comm *c,
         return sdk_error(err, -EINVAL, "%s: %zu elements are too many", what, w->count);
     if (total > 0 && (w->send == NULL || w->recv == NULL))
         return sdk_error(err, -EINVAL, "%s: no buffer for %zu elements", what, w->count);
-    int r = c->backend->submit(c->self, w, &ticket, err);
+    int r = tell_blame(c, c->backend->submit(c->self, w, &ticket, err));
     if (r == 0 && ret != NULL)
         *ret = ticket;
     return r;
@@ -267,7 +280,7 @@ int muster_comm_barrier(muster_comm *c, int64_t timeout_ns, struct muster_error 
     struct comm_work w = {COMM_BARRIER, NULL, NULL, 0, MUSTER_U8, MUSTER_SUM, 0};
     muster_ticket t = 0;
     int r = submit(c, &w, "barrier", &t, err);
-    return r < 0 ? r : c->backend->wait(c->self, t, timeout_ns, err);
+    return r < 0 ? r : tell_blame(c, c->backend->wait(c->self, t, timeout_ns, err));
 }
 
 int muster_comm_wait(muster_comm *c,
@@ -277,14 +290,14 @@ int muster_comm_wait(muster_comm *c,
 {
     if (c == NULL)
         return sdk_error(err, -EINVAL, "wait: no communicator");
-    return c->backend->wait(c->self, ticket, timeout_ns, err);
+    return tell_blame(c, c->backend->wait(c->self, ticket, timeout_ns, err));
 }
 
 int muster_comm_test(muster_comm *c, muster_ticket ticket, struct muster_error *err)
 {
     if (c == NULL)
         return sdk_error(err, -EINVAL, "test: no communicator");
-    return c->backend->test(c->self, ticket, err);
+    return tell_blame(c, c->backend->test(c->self, ticket, err));
 }
 
 void muster_comm_abort(muster_comm *c, const char *why)

@@ -21,6 +21,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "worker-sdk/src/agent/progress_line.h"
 #include "worker-sdk/src/core/sdk.h"
 #include "worker-sdk/src/store/store_client.h"
 #include "worker-sdk/src/store/store_wire.h"
@@ -253,8 +254,11 @@ static int connect_ranks(struct meet *k, struct tcp_fabric *ret, struct muster_e
     struct muster_cause cause;
     k->start.peers = k->peers;
     k->start.deadline_ns = k->deadline_ns == MU_NEVER ? INT64_MAX : k->deadline_ns;
-    if (mesh_connect(&k->start, ret, &cause) < 0)
+    if (mesh_connect(&k->start, ret, &cause) < 0) {
+        if (cause.peer >= 0 && cause.peer != (int32_t)k->start.rank)
+            line_blame(cause.peer);
         return sdk_error(err, cause.code, "%s", cause.text);
+    }
     ret->hosts = mu_zalloc(mu_mem_default(), k->start.size * sizeof *ret->hosts);
     for (uint32_t i = 0; ret->hosts != NULL && i < k->start.size; i++)
         (void)snprintf(ret->hosts[i], sizeof ret->hosts[i], "%s", k->peers[i].host);
