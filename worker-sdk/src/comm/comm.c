@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "worker-sdk/src/agent/progress_line.h"
 #include "worker-sdk/src/core/sdk.h"
+#include "worker-sdk/src/store/store_client.h"
 
 #define NAME_BYTES_MAX 48
 
@@ -125,7 +126,6 @@ int muster_comm_open(muster *m,
                      struct muster_error *err)
 {
     struct muster_comm_options o = MUSTER_COMM_OPTIONS_INIT;
-    const struct comm_backend *backend = NULL;
     if (m == NULL || ret == NULL)
         return sdk_error(err, -EINVAL,
                          "muster_comm_open: a handle and a place for the result are needed");
@@ -137,17 +137,20 @@ int muster_comm_open(muster *m,
     if (o.name == NULL)
         o.name = "world";
     int r = check_name(o.name, err);
-    if (r == 0)
-        r = choose(m, &o, &backend, err);
     if (r < 0)
         return r;
     struct muster_comm *c = mu_zalloc(mu_mem_default(), sizeof *c);
     if (c == NULL)
         return sdk_error(err, -ENOMEM, "no memory for a communicator");
-    c->backend = backend;
     c->rank = muster_get_env(m)->rank;
     c->size = muster_get_env(m)->world;
-    r = backend->open(m, &o, &c->self, err);
+    /* One deadline for all of it, however many questions to the store, and to whom. */
+    int64_t deadline_ns = sdk_deadline_ns(o.timeout_ns);
+    int64_t former_ns = store_limit(muster_get_store(m), sdk_after_ns(deadline_ns, STORE_WORDS_NS));
+    r = choose(m, &o, &c->backend, err);
+    if (r == 0)
+        r = c->backend->open(m, &o, deadline_ns, &c->self, err);
+    store_unlimit(muster_get_store(m), former_ns);
     if (r < 0) {
         mu_mem_free(mu_mem_default(), c);
         return r;
