@@ -253,14 +253,20 @@ static bool is_of_interest(const struct agent *a, const struct work_exit *e)
 {
     if (e->status == 0 || a->life.state == LIFE_RUNNING)
         return e->status != 0;
-    return a->failed_count > 0 && e->status != -a->life.signo && e->status != -SIGKILL;
+    return e->by_itself ||
+           (a->failed_count > 0 && e->status != -a->life.signo && e->status != -SIGKILL);
 }
 
 static void note_exit(void *arg, const struct work_exit *e)
 {
     struct agent *a = arg;
-    struct life_event ev = {
-        .type = LIFE_EV_WORKER_EXIT, .local_rank = e->local_rank, .status = e->status};
+    const struct talk_said *said = work_said(a->work, e->local_rank);
+    struct life_event ev = {.type = LIFE_EV_WORKER_EXIT,
+                            .local_rank = e->local_rank,
+                            .status = e->status,
+                            .by_itself = e->by_itself,
+                            .names_rank = said != NULL && said->blame >= 0,
+                            .named = said != NULL ? said->blame : -1};
     struct plan_error pe = {0};
     if (is_of_interest(a, e))
         ev.text = note_failure(a, e, &pe);
@@ -339,6 +345,7 @@ static void spawn(struct agent *a)
     struct work_round round;
     struct mu_err err = {0};
     forget_failures(a);
+    first_begin(&a->first, (uint32_t)a->life.start.rank_base);
     int r = prepare_round(a, &round, &err);
     bool nothing_started = r < 0;
     if (r == 0)
@@ -360,6 +367,17 @@ static void spawn(struct agent *a)
 
 /* ------------------------------------------------------------------ the end */
 
+/* The one that is the job's first cause; NULL: that was elsewhere. */
+static const struct failed *cause_here(const struct agent *a)
+{
+    const struct mu_cause *c = &a->life.cause;
+    for (uint32_t i = 0; a->life.has_cause && i < a->failed_count; i++)
+        if (c->rank == (int32_t)(a->life.start.rank_base + a->failed[i].exit.local_rank) &&
+            c->pid == a->failed[i].exit.pid)
+            return &a->failed[i];
+    return NULL;
+}
+
 static void report_failures(const struct agent *a)
 {
     if (a->failed_count == 0 || a->life.success)
@@ -378,7 +396,8 @@ static void report_failures(const struct agent *a)
             .error_file = f->error_path,
             .text = f->error_text,
             .output = f->last_lines,
-            .extra = f->exit.oom_killed ? "killed by the kernel: out of memory" : NULL};
+            .extra = f->exit.oom_killed ? "killed by the kernel: out of memory" : NULL,
+            .is_cause = f == cause_here(a)};
     }
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
@@ -391,10 +410,13 @@ static void report_failures(const struct agent *a)
 static void copy_error_file(const struct agent *a)
 {
     const char *to = getenv("TORCHELASTIC_ERROR_FILE");
-    if (to == NULL || to[0] == '\0' || a->failed_count == 0 || a->failed[0].error_path == NULL)
+    if (to == NULL || to[0] == '\0' || a->failed_count == 0)
+        return;
+    const struct failed *f = cause_here(a) != NULL ? cause_here(a) : &a->failed[0];
+    if (f->error_path == NULL)
         return;
     struct mu_err err = {0};
-    if (plan_copy_error(a->failed[0].error_path, to, a->failed[0].exit.status, &err) < 0)
+    if (plan_copy_error(f->error_path, to, f->exit.status, &err) < 0)
         say_err(a, &err);
 }
 
@@ -539,6 +561,8 @@ static void carry_out(struct agent *a, const struct life_action *action)
         spawn(a);
         break;
     case LIFE_ACT_SIGNAL:
+        if (!a->life.leaving) /* Where we are told to leave, nobody asks what failed. */
+            work_note_falling(a->work);
         work_ask_stop(a->work); /* First: who is asked before the signal comes can end in order. */
         work_signal(a->work, a->life.signo);
         break;

@@ -22,6 +22,12 @@ static bool has_suspect(const struct first *f, uint32_t local_rank)
     return false;
 }
 
+static bool blames(const struct first *f, uint32_t who, uint32_t whom)
+{
+    const struct talk_said *said = work_said(f->work, who);
+    return said != NULL && said->blame >= 0 && (uint32_t)said->blame == f->rank_base + whom;
+}
+
 /* Ranks run one program: where some say why they fail and one does not, it ended in a way of which
  * it could say nothing, and the others speak of that. */
 static bool
@@ -29,6 +35,10 @@ comes_before(const struct first *f, const struct work_exit *a, const struct work
 {
     int64_t a_ns = word_ns(f, a->local_rank);
     int64_t b_ns = word_ns(f, b->local_rank);
+    bool a_named = blames(f, b->local_rank, a->local_rank);
+    bool b_named = blames(f, a->local_rank, b->local_rank);
+    if (a_named != b_named)
+        return a_named;
     if ((a->status < 0) != (b->status < 0))
         return a->status < 0;
     if ((a_ns == INT64_MAX) != (b_ns == INT64_MAX))
@@ -86,6 +96,11 @@ void first_use(struct first *f,
     f->work = work;
     f->deliver = deliver;
     f->arg = arg;
+}
+
+void first_begin(struct first *f, uint32_t rank_base)
+{
+    f->rank_base = rank_base;
 }
 
 void first_close(struct first *f)

@@ -37,6 +37,47 @@ bool mu_cause_costs_restart(enum mu_cause_kind k)
     return kinds[k].costs;
 }
 
+static bool is_workers(const struct mu_cause *c)
+{
+    return c->kind == MU_CAUSE_WORKER_EXIT || c->kind == MU_CAUSE_WORKER_SIGNAL;
+}
+
+static bool is_nodes_end(const struct mu_cause *c)
+{
+    return c->kind == MU_CAUSE_NODE_LOST || c->kind == MU_CAUSE_NODE_SILENT ||
+           c->kind == MU_CAUSE_NODE_LEFT || c->kind == MU_CAUSE_NODE_FAILED;
+}
+
+/* Killed, or its code crashed. Not SIGABRT and SIGPIPE: libraries end that way when a peer is gone;
+ * nor those by which people ask a process to end. */
+static bool is_violent(int signo)
+{
+    char buf[16];
+    static const char *const those[] = {"SIGKILL", "SIGSEGV", "SIGBUS",  "SIGILL",
+                                        "SIGFPE",  "SIGSYS",  "SIGXCPU", "SIGXFSZ"};
+    const char *name = mu_signal_name(signo, buf);
+    for (size_t i = 0; i < MU_COUNT(those); i++)
+        if (strcmp(name, those[i]) == 0)
+            return true;
+    return false;
+}
+
+bool mu_cause_is_better(const struct mu_cause *later, const struct mu_cause *first, bool at_once)
+{
+    if (!is_workers(first))
+        return false;
+    if (first->blame >= 0 && later->rank == first->blame) {
+        bool each_other = first->rank >= 0 && later->blame == first->rank;
+        return (is_workers(later) && !each_other) || (is_nodes_end(later) && at_once);
+    }
+    if (!is_workers(later) || later->blame >= 0)
+        return false;
+    bool by_signal = later->kind == MU_CAUSE_WORKER_SIGNAL;
+    if (first->blame >= 0)
+        return by_signal || later->message[0] == '\0';
+    return at_once && first->kind == MU_CAUSE_WORKER_EXIT && by_signal && is_violent(later->signo);
+}
+
 const char *mu_signal_name(int signo, char *buf)
 {
     /* Linux's numbers on x86 and ARM, spelled out: strict ISO C knows only six of them. */

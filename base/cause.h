@@ -1,5 +1,6 @@
 /* Why a round or a job ended: one record, the same everywhere. The earliest failure in the server's
- * order of events wins. Pure. */
+ * order of events wins, unless it names another rank's failure as its own cause, or better evidence
+ * is reported while the round is being stopped: mu_cause_is_better(). Pure. */
 #ifndef MUSTER_BASE_CAUSE_H
 #define MUSTER_BASE_CAUSE_H
 
@@ -37,6 +38,7 @@ struct mu_cause {
     int32_t pid;       /* 0: none */
     int32_t exit_code; /* For WORKER_EXIT. */
     int32_t signo;     /* For WORKER_SIGNAL. */
+    int32_t blame;     /* Rank that the worker names: it fails because that one did. -1: nobody. */
     uint32_t round;
     int64_t at_unix_ms; /* By the clock of the host it happened on. */
     char host[MU_HOST_BYTES];
@@ -44,12 +46,25 @@ struct mu_cause {
 };
 
 /* A cause with nothing known. */
-#define MU_CAUSE_INIT ((struct mu_cause){.node_rank = -1, .rank = -1, .local_rank = -1})
+#define MU_CAUSE_INIT                                                                              \
+    ((struct mu_cause){.node_rank = -1, .rank = -1, .local_rank = -1, .blame = -1})
 
 const char *mu_cause_kind_text(enum mu_cause_kind k);
 /* Returns 0, or -1 for a word that is none. */
 int mu_cause_kind_parse(const char *text, enum mu_cause_kind *ret);
 bool mu_cause_costs_restart(enum mu_cause_kind k);
+
+/* Two failures of one round; `first` was reported first. Does `later` tell better what failed
+ * first?
+ *  - `first` names a rank, and `later` is that rank's own failure (unless they name each other);
+ *  - `first` names a rank, `later` names none and says nothing: ended by a signal, or without
+ * words;
+ *  - nobody is named, `first` ended with a status and `later` was killed or crashed, and the one
+ * had not been told of the other (`at_once`): who is killed says nothing, and its peers, whose
+ *    libraries raise an error, can be faster with theirs.
+ * Else the first stays, whatever comes. What a node says is of every rank it has: the caller looks
+ * whether the named rank is there, and sets rank. */
+bool mu_cause_is_better(const struct mu_cause *later, const struct mu_cause *first, bool at_once);
 
 /* "SIGKILL" for 9; "signal 63" for one without a name. Static for named ones; `buf` (16 bytes) for
  * others. */

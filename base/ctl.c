@@ -120,6 +120,8 @@ static const struct {
     {"pid", offsetof(struct mu_cause, pid), 0, "process id, 0: none"},
     {"exit_code", offsetof(struct mu_cause, exit_code), 0, "exit status of a worker_exit"},
     {"signo", offsetof(struct mu_cause, signo), 0, "signal of a worker_signal"},
+    {"blame", offsetof(struct mu_cause, blame), -1,
+     "rank that the worker names as the one that failed before it, -1: nobody"},
 };
 
 struct schema {
@@ -167,7 +169,7 @@ void ctl_init(struct ctl_msg *m, enum ctl_type t)
         const struct field *f = &s->fields[i];
         char *p = member(m, s, f);
         static const struct ctl_ints no_ints;
-        static const struct mu_cause no_cause = {.node_rank = -1, .rank = -1, .local_rank = -1};
+        const struct mu_cause no_cause = MU_CAUSE_INIT;
         switch (f->kind) {
         case FIELD_STR:
             p[0] = '\0';

@@ -33,7 +33,7 @@ struct life_row {
 static life_row_fn greet, link_lost, link_failed, beat_answered, welcome, refused, waiting;
 static life_row_fn start, start_again, start_too_late, stop_other_round, stop_told, stop_again,
     end_here, end_first_stop, end_noted;
-static life_row_fn spawned, spawn_failed, worker_exit, note_exit, note_gone, count_gone;
+static life_row_fn spawned, spawn_failed, worker_exit, stopping_exit, note_gone, count_gone;
 static life_row_fn signal_idle, signal_running, signal_finished, signal_stopping;
 static life_row_fn owner_running, owner_stopping;
 static life_row_fn joining_deadline, running_deadline, finished_deadline, stopping_deadline,
@@ -109,7 +109,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_START]        = ROW(STOPPING, start_again),
         [LIFE_EV_END]          = ROW(STOPPING, end_noted),
         [LIFE_EV_BEAT]         = ROW(STOPPING, beat_answered),
-        [LIFE_EV_WORKER_EXIT]  = ROW(STOPPING, note_exit),     /* A consequence of the stop, not a failure. */
+        [LIFE_EV_WORKER_EXIT]  = ROW(STOPPING, stopping_exit), /* A consequence of the stop, mostly. */
         [LIFE_EV_ALL_GONE]     = ROW(STOPPING, count_gone),
         [LIFE_EV_SIGNAL]       = ROW(STOPPING, signal_stopping),
         [LIFE_EV_OWNER_GONE]   = ROW(STOPPING, owner_stopping),
@@ -226,6 +226,7 @@ static void fail_here(struct life *l, const struct mu_cause *c)
     if (l->failure_untold)
         return;
     l->failure = *c;
+    l->failure_said = true;
     l->failure_untold = true;
     if (!l->has_cause)
         take_cause(l, c);
@@ -403,6 +404,7 @@ static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
     l->max_restarts = (uint32_t)l->start.max_restarts;
     l->spawned = false;
     l->failure_untold = false;
+    l->failure_said = false;
     l->final = false;
     l->has_cause = false;
     l->any_untold = false;
@@ -458,6 +460,19 @@ static void record_exit(struct life *l, const struct life_event *ev)
     l->alive--;
 }
 
+static struct mu_cause cause_of_exit(const struct life *l, const struct life_event *ev)
+{
+    struct mu_cause c = cause_here(
+        l, ev->status > 0 ? MU_CAUSE_WORKER_EXIT : MU_CAUSE_WORKER_SIGNAL, ev->text, ev->unix_ms);
+    c.local_rank = (int32_t)ev->local_rank;
+    c.rank = (int32_t)l->start.rank_base + c.local_rank;
+    c.pid = l->pids[ev->local_rank];
+    c.exit_code = ev->status > 0 ? ev->status : 0;
+    c.signo = ev->status < 0 ? -ev->status : 0;
+    c.blame = ev->names_rank && ev->named != c.rank ? ev->named : -1;
+    return c;
+}
+
 static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     record_exit(l, ev);
@@ -470,13 +485,7 @@ static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *
         l->any_untold = true;
         return 0;
     }
-    struct mu_cause c = cause_here(
-        l, ev->status > 0 ? MU_CAUSE_WORKER_EXIT : MU_CAUSE_WORKER_SIGNAL, ev->text, ev->unix_ms);
-    c.local_rank = (int32_t)ev->local_rank;
-    c.rank = (int32_t)l->start.rank_base + c.local_rank;
-    c.pid = l->pids[ev->local_rank];
-    c.exit_code = ev->status > 0 ? ev->status : 0;
-    c.signo = ev->status < 0 ? -ev->status : 0;
+    struct mu_cause c = cause_of_exit(l, ev);
     fail_here(l, &c);
     return LIFE_EV_BROKEN;
 }
@@ -490,9 +499,23 @@ static int say_finished(struct life *l, int64_t now_ns, const struct life_event 
     return 0;
 }
 
-static int note_exit(struct life *l, int64_t now_ns, const struct life_event *ev)
+/* Mostly a consequence of the stop. But news of a failure elsewhere can be faster than our notice
+ * of the one here that brought it about: what failed before we touched it is told, and whoever
+ * knows all of it decides. */
+static int stopping_exit(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     record_exit(l, ev);
+    if (ev->status == 0 || !ev->by_itself || !l->spawned)
+        return 0;
+    struct mu_cause c = cause_of_exit(l, ev);
+    if (l->failure_said && !mu_cause_is_better(&c, &l->failure, true))
+        return 0;
+    l->failure = c;
+    l->failure_said = true;
+    bool told = l->told_stop_round == l->start.round;
+    if (!told && l->has_cause && mu_cause_is_better(&c, &l->cause, true))
+        take_cause(l, &c);
+    send(l, CTL_FAILED);
     return 0;
 }
 
@@ -557,9 +580,15 @@ static void say_why_again(struct life *l, const struct ctl_stop *m)
     mu_buf_fini(&b);
 }
 
+static bool is_same_failure(const struct mu_cause *a, const struct mu_cause *b)
+{
+    return a->kind == b->kind && a->rank == b->rank && a->node_rank == b->node_rank &&
+           strcmp(a->host, b->host) == 0;
+}
+
 static void note_stop(struct life *l, const struct ctl_stop *m)
 {
-    bool news = l->told_stop_round != m->round;
+    bool news = l->told_stop_round != m->round || !is_same_failure(&l->cause, &m->cause);
     l->told_stop_round = (uint32_t)m->round;
     l->final = m->final != 0;
     l->failure_untold = false;

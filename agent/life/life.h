@@ -75,6 +75,9 @@ struct life_event {
     int signo;    /* SIGNAL. With a text: none came, this node is ended for that reason. */
     uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
     int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
+    bool by_itself;      /* WORKER_EXIT: it was ending, or had said why, before it was signalled. */
+    bool names_rank;     /* WORKER_EXIT: it names the rank `named` as the one that failed before. */
+    int32_t named;
     const int32_t *pids; /* SPAWNED: nproc process ids, borrowed for the call. */
     const char *text;    /* LINK_*, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
                             for the call. */
@@ -166,7 +169,8 @@ struct life {
     int64_t tell_at_ns;
 
     bool failure_untold;      /* `failure` was not yet answered by STOP. */
-    struct mu_cause failure;  /* What failed first here in this round. */
+    bool failure_said;        /* Of this round. */
+    struct mu_cause failure;  /* What failed first here in this round, as far as was said. */
     bool final;               /* STOP said that no round follows. */
     bool leaving;             /* Exit when nothing is left. */
     bool ended;               /* END was heard. */

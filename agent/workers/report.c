@@ -104,7 +104,9 @@ static void add_rule(struct mu_buf *b, char c, size_t width)
 static uint32_t root_of(const struct report_worker *w, uint32_t count)
 {
     uint32_t root = 0;
-    for (uint32_t i = 1; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (w[i].is_cause)
+            return i;
         if (w[i].unix_s < w[root].unix_s)
             root = i;
     }

@@ -2,6 +2,7 @@
 #ifndef MUSTER_AGENT_REPORT_H
 #define MUSTER_AGENT_REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/str.h"
@@ -15,11 +16,12 @@ struct report_worker {
     const char *error_file; /* NULL: none. */
     const char *text;       /* Traceback or message of the error file; NULL: none. */
     const char *output;     /* Its last lines; NULL: not seen. */
+    bool is_cause;          /* The job's first cause, as everybody says. */
     const char *extra;      /* One more fact ("killed by the kernel for memory"); NULL: none. */
 };
 
 /* Append the block. `w` in the order in which the failures were noticed, at least one; the earliest
- * second is the root cause, and the first noticed among equals. */
+ * second is the root cause, and the first noticed among equals, where none is marked as it. */
 void report_block(struct mu_buf *b,
                   const char *title,
                   const char *host,

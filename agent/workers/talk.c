@@ -85,6 +85,16 @@ static bool take_section(const cJSON *o, int64_t now_ns, struct talk_said *said)
     return true;
 }
 
+static bool take_blame(const cJSON *o, int64_t now_ns, struct talk_said *said)
+{
+    int64_t rank = 0;
+    (void)now_ns;
+    said->blame = -1; /* Without a rank it takes back what it said. */
+    if (take_integer(o, "rank", &rank) && rank <= INT32_MAX)
+        said->blame = (int32_t)rank;
+    return true;
+}
+
 static bool take_fail(const cJSON *o, int64_t now_ns, struct talk_said *said)
 {
     const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "message"));
@@ -110,11 +120,10 @@ static bool take_looks(const cJSON *o, int64_t now_ns, struct talk_said *said)
 static const struct {
     const char *type;
     take_fn *take;
-} kinds[TALK_UNKNOWN] = {[TALK_HELLO] = {"hello", take_hello},
-                         [TALK_PROGRESS] = {"progress", take_progress},
-                         [TALK_SECTION] = {"section", take_section},
-                         [TALK_FAIL] = {"fail", take_fail},
-                         [TALK_LOOKS] = {"looks", take_looks}};
+} kinds[TALK_UNKNOWN] = {
+    [TALK_HELLO] = {"hello", take_hello},       [TALK_PROGRESS] = {"progress", take_progress},
+    [TALK_SECTION] = {"section", take_section}, [TALK_BLAME] = {"blame", take_blame},
+    [TALK_FAIL] = {"fail", take_fail},          [TALK_LOOKS] = {"looks", take_looks}};
 
 int talk_parse(struct mu_str packet, int64_t now_ns, struct talk_said *said, enum talk_news *ret)
 {
@@ -139,7 +148,9 @@ int talk_open(struct talk *t)
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
         return -errno;
-    *t = (struct talk){.fd = pair[0], .worker_fd = pair[1]};
+    *t = (struct talk)TALK_NONE;
+    t->fd = pair[0];
+    t->worker_fd = pair[1];
     return 0;
 }
 

@@ -17,6 +17,7 @@ enum talk_news {
     TALK_HELLO,
     TALK_PROGRESS,
     TALK_SECTION,
+    TALK_BLAME,
     TALK_FAIL,
     TALK_LOOKS,
     TALK_UNKNOWN, /* Of a newer SDK: skipped. */
@@ -33,6 +34,7 @@ struct talk_said {
     char section[64];         /* The innermost open one; "": none. */
     int64_t section_limit_ns; /* Negative: none. */
     int64_t section_since_ns;
+    int32_t blame;                  /* Rank whose failure broke what it was doing; -1: none. */
     char failure[MU_MESSAGE_BYTES]; /* Its own words; "": none. The first counts. */
     int64_t failure_ns;             /* When it said so, by its own word; monotonic. */
 };
@@ -47,7 +49,7 @@ struct talk {
 
 #define TALK_NONE                                                                                  \
     {                                                                                              \
-        .fd = -1, .worker_fd = -1                                                                  \
+        .fd = -1, .worker_fd = -1, .said = {.blame = -1 }                                          \
     }
 
 /* Returns 0 or a negative errno. */

@@ -46,6 +46,7 @@
 struct worker {
     int32_t pid;
     int pidfd;     /* -1: ended and reaped, or never started. */
+    bool falling;  /* It was not well any more before we signalled it. */
     uint64_t tag;  /* Of its error file's entry in the environment; 0: it has none. */
     uint32_t next; /* In its bucket of by_pid. */
 };
@@ -69,6 +70,7 @@ struct work {
     bool running; /* From work_start() to on_all_gone. */
     bool killing; /* Everything is to go, living workers included. */
     bool sent_sigkill;
+    bool signalled; /* In this round. */
     bool scan_wanted;
     bool childless;     /* ECHILD was seen. */
     uint64_t looked_ms; /* Of the last scan or killing, by the loop's clock; 0: none yet. */
@@ -327,6 +329,7 @@ static void worker_ended(struct work *w, uint32_t i)
         .local_rank = i,
         .pid = k->pid,
         .status = exit_status(&si),
+        .by_itself = k->falling || !w->signalled,
         .core_dumped = si.si_code == CLD_DUMPED,
     };
     if (e.status == -SIGKILL && !w->sent_sigkill)
@@ -517,7 +520,7 @@ int work_start(struct work *w,
     MU_ASSERT(r->nproc >= 1 && r->nproc <= MU_WORKERS_MAX);
     *ret_failed = 0;
     w->running = true;
-    w->killing = w->sent_sigkill = w->scan_wanted = w->childless = false;
+    w->killing = w->sent_sigkill = w->signalled = w->scan_wanted = w->childless = false;
     w->living = 0;
     w->looked_ms = 0;
     w->gap_ms = PUT_DOWN_GAP_MS;
@@ -541,8 +544,20 @@ static bool stops(int signo)
     return signo == SIGSTOP || signo == SIGTSTP || signo == SIGTTIN || signo == SIGTTOU;
 }
 
+void work_note_falling(struct work *w)
+{
+    if (!w->running || w->signalled)
+        return;
+    work_listen(w);
+    for (uint32_t i = 0; i < w->nproc; i++) {
+        const struct talk_said *said = work_said(w, i);
+        w->workers[i].falling = work_is_ending(w, i) || (said != NULL && said->failure[0] != '\0');
+    }
+}
+
 void work_signal(struct work *w, int signo)
 {
+    w->signalled = true;
     if (signo == SIGKILL)
         w->sent_sigkill = true;
     for (uint32_t i = 0; w->running && i < w->nproc; i++) {
@@ -591,6 +606,7 @@ void work_kill(struct work *w)
 {
     if (!w->running)
         return;
+    w->signalled = true;
     w->killing = true;
     w->sent_sigkill = true;
     w->gap_ms = PUT_DOWN_GAP_MS;

@@ -128,6 +128,8 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
                                                  JOB_NODE_STOPPING, JOB_NODE_STOPPED};
     j->members[rank] = slot;
     n->in_round = true;
+    n->ranked = false;
+    roster_forget_failure(j, n);
     n->node_rank = (int32_t)rank;
     roster_set(j, slot, states[h->round_state]);
     if (h->round_cause.kind != MU_CAUSE_NONE)
@@ -223,6 +225,7 @@ int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, 
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         struct job_node *n = &j->nodes[j->members[r]];
         n->rank_base = (int32_t)world;
+        n->ranked = true;
         world += (uint32_t)n->hello.nproc;
         j->pending += owes_finished(n);
         if (n->state == JOB_NODE_STOPPING || n->state == JOB_NODE_STOPPED)

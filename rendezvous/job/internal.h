@@ -29,6 +29,8 @@ uint32_t roster_add(struct job *j, int64_t now_ns, const struct job_event *ev);
 int roster_hear(struct job *j, uint32_t slot, const struct job_event *ev);
 /* Free the slot and tell the shell (FORGET). */
 void roster_forget(struct job *j, uint32_t slot);
+/* What it said of its own failure belongs to a round that is over. */
+void roster_forget_failure(struct job *j, struct job_node *n);
 /* State and connection change only here, so that j->waiting is always right. */
 void roster_set(struct job *j, uint32_t slot, enum job_node_state state);
 void roster_connect(struct job *j, uint32_t slot, bool connected);
@@ -56,7 +58,7 @@ job_row_fn(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_
 job_row_fn row_gather_hello, row_begin_recovery, row_recover_hello, row_resume_round, row_run_hello,
     row_stop_hello, row_ended_hello;
 /* said.c */
-job_row_fn row_beat, row_note_started, row_note_exited, row_run_failed, row_count_failed,
+job_row_fn row_beat, row_note_started, row_note_exited, row_run_failed, row_weigh_failed,
     row_run_finished, row_recover_finished, row_run_stopped, row_stop_stopped, row_stale_stopped,
     row_away, row_gather_left, row_run_left, row_stop_left, row_ended_left;
 /* round.c */
@@ -81,8 +83,12 @@ int job_accounted(struct job *j);
 void job_lose(struct job *j, uint32_t slot, bool connection_gone);
 /* Say the last word to a node; its slot stays for status. */
 void job_dismiss(struct job *j, uint32_t slot);
-/* The first cause of a round stays; what comes after it is a consequence. */
+/* The first cause of a round, as long as none is known. */
 void job_new_cause(struct job *j, const struct mu_cause *c);
+/* Node `n` failed as well. The better cause stands from now on. */
+void job_weigh_cause(struct job *j, int64_t now_ns, struct job_node *n, const struct mu_cause *c);
+/* STOPPING: another cause stands; nobody is to believe in the former. */
+void job_tell_cause(struct job *j);
 struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n);
 void job_node_cause(struct job *j, enum mu_cause_kind kind, const struct job_node *n);
 

@@ -69,7 +69,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_HELLO]         = ROW(STOPPING,   row_stop_hello),
         [JOB_EV_STARTED]       = ROW(STOPPING,   row_note_started),  /* It had not heard STOP yet; it will. */
         [JOB_EV_EXITED]        = ROW(STOPPING,   row_note_exited),
-        [JOB_EV_WORKER_FAILED] = ROW(STOPPING,   row_count_failed),  /* A consequence, not a cause. */
+        [JOB_EV_WORKER_FAILED] = ROW(STOPPING,   row_weigh_failed),  /* A consequence, unless it is the better cause. */
         [JOB_EV_FINISHED]      = ROW(STOPPING,   row_beat),          /* Too late to end well: the round is being stopped. */
         [JOB_EV_STOPPED]       = ROW(STOPPING,   row_stop_stopped),
         [JOB_EV_BYE]           = ROW(STOPPING,   row_stop_left),
@@ -186,8 +186,10 @@ int job_init(struct job *j,
 
 void job_fini(struct job *j)
 {
-    for (uint32_t i = 0; i < j->node_cap; i++)
+    for (uint32_t i = 0; i < j->node_cap; i++) {
         mu_mem_free(j->mem, j->nodes[i].workers);
+        mu_mem_free(j->mem, j->nodes[i].failure);
+    }
     mu_mem_free(j->mem, j->nodes);
     mu_mem_free(j->mem, j->index);
     mu_mem_free(j->mem, j->members);
@@ -207,6 +209,8 @@ int job_step(struct job *j,
     out->move_count = 0;
     out->from = j->state;
     out->node = JOB_NO_NODE;
+    out->new_cause = false;
+    j->new_cause = false;
     j->action_count = 0;
     j->hello_slot = JOB_NO_NODE;
     j->step_unix_ms = ev->unix_ms;
@@ -232,10 +236,14 @@ int job_step(struct job *j,
             break;
         e.type = (enum job_event_type)news;
     }
+    /* Messages are made after the step: where another round has begun, STOP would be for that. */
+    if (j->new_cause && out->from == JOB_STOPPING && j->state == JOB_STOPPING)
+        job_tell_cause(j);
     j->deadline_ns = next_deadline(j, now_ns);
     out->actions = j->actions;
     out->count = j->action_count;
     out->to = j->state;
+    out->new_cause = j->new_cause;
     out->node = ev->type == JOB_EV_HELLO ? j->hello_slot : JOB_NO_NODE;
     return 0;
 }

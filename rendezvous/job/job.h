@@ -12,7 +12,9 @@
  *  - at most one round of a job is live; a new one starts only when every node of the old one has
  * said stopped, has died (its connection closed), or was silent for the round's fence time;
  *  - ranks of a round are 0..world-1, each once; a node keeps its rank while it stays;
- *  - the first failure in this machine's order of events is the cause; later ones are consequences;
+ *  - the first failure in this machine's order of events is the cause; later ones are consequences,
+ *    unless the first names another rank, or was faster than better evidence: until the round has
+ *    stopped, mu_cause_is_better() decides, and everybody is told anew;
  *  - only failures spend the restart budget; who comes and goes costs nothing. */
 #ifndef MUSTER_RENDEZVOUS_JOB_H
 #define MUSTER_RENDEZVOUS_JOB_H
@@ -129,8 +131,9 @@ struct job_out {
     uint32_t count;
     enum job_state from; /* State before and after: the shell logs each move once. */
     enum job_state to;
-    uint32_t node; /* HELLO that was taken: the node's slot (the old one when it came back). Else
-                      JOB_NO_NODE. */
+    uint32_t node;  /* HELLO that was taken: the node's slot (the old one when it came back). Else
+                       JOB_NO_NODE. */
+    bool new_cause; /* A better one took the first cause's place; no move shows it. */
 };
 
 /* --- nodes, as status shows them --- */
@@ -185,6 +188,7 @@ struct job_node {
     enum job_node_state state;
     int32_t node_rank; /* In the round; -1: none. Kept from round to round while it stays. */
     int32_t rank_base;
+    bool ranked; /* rank_base is known: a restarted server learns it when all members are back. */
     int32_t role_rank_base;
     int32_t role_world;
     uint32_t next;        /* Slot: the free list, or the index's chain. */
@@ -198,6 +202,7 @@ struct job_node {
     uint16_t store_port;     /* Fresh for the next round; 0: none. */
     struct job_hello hello;
     const char *seen_addr;      /* Numeric; "": not known. Where hello's texts are. */
+    struct mu_cause *failure;   /* The best that it said of its own in this round; NULL: nothing. */
     struct job_worker *workers; /* hello.nproc of them. */
 };
 
@@ -257,7 +262,9 @@ struct job {
     bool final; /* STOPPING: no round follows. */
     bool has_cause;
     struct mu_cause cause; /* First cause of the round that is being or was last stopped. */
-    uint32_t consequences; /* Failures reported after it. */
+    bool new_cause;        /* This step put another one in its place. */
+    bool was_charged;      /* A restart was spent on it. */
+    uint32_t consequences; /* Further failures that were reported. */
 
     int64_t since_ns; /* When this state began. */
     int64_t created_unix_ms;

@@ -74,6 +74,7 @@ static void spread_workers(struct job *j)
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         struct job_node *n = &j->nodes[j->members[r]];
         n->rank_base = (int32_t)world;
+        n->ranked = true;
         world += (uint32_t)n->hello.nproc;
     }
     j->world = world;

@@ -277,6 +277,12 @@ uint32_t roster_add(struct job *j, int64_t now_ns, const struct job_event *ev)
     return slot;
 }
 
+void roster_forget_failure(struct job *j, struct job_node *n)
+{
+    mu_mem_free(j->mem, n->failure);
+    n->failure = NULL;
+}
+
 void roster_forget(struct job *j, uint32_t slot)
 {
     struct job_node *n = &j->nodes[slot];
@@ -289,6 +295,7 @@ void roster_forget(struct job *j, uint32_t slot)
         }
     }
     mu_mem_free(j->mem, n->workers);
+    roster_forget_failure(j, n);
     *n = (struct job_node){.next = j->free_head};
     j->free_head = slot;
     job_act(j, JOB_ACT_FORGET, slot, CTL_TYPE_COUNT);

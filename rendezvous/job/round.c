@@ -53,6 +53,7 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
         struct job_node *n = &j->nodes[j->members[r]];
         n->in_round = true;
         n->started_unix_ms = 0;
+        roster_forget_failure(j, n);
         for (int64_t i = 0; i < n->hello.nproc; i++)
             n->workers[i] = (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE};
         roster_set(j, j->members[r], JOB_NODE_STARTING);
@@ -67,9 +68,11 @@ int row_stop_round(struct job *j, int64_t now_ns, const struct job_event *ev, st
     bool recovering = j->state == JOB_RECOVERING;
     j->missing_until_ns = recovering ? j->since_ns + j->fence_ns : 0;
     job_enter(j, now_ns);
+    j->was_charged = false;
     if (mu_cause_costs_restart(j->cause.kind)) {
         j->final = j->restarts >= j->max_restarts;
         j->restarts += !j->final;
+        j->was_charged = !j->final;
     }
     j->pending = 0;
     for (uint32_t r = 0; r < j->round_nodes; r++) {

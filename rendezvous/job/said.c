@@ -65,32 +65,43 @@ static bool is_nodes_own(enum mu_cause_kind k)
            k == MU_CAUSE_NODE_LEFT || k == MU_CAUSE_NODE_FAILED;
 }
 
+/* What a node says of its failure, with what we know of the node. */
+static struct mu_cause failure_of(const struct job_node *n, const struct ctl_failed *m)
+{
+    struct mu_cause c = m->cause;
+    if (!is_nodes_own(c.kind))
+        c.kind = MU_CAUSE_NODE_FAILED;
+    c.node_rank = n->node_rank;
+    if (c.local_rank >= 0 && n->ranked)
+        c.rank = n->rank_base + c.local_rank;
+    if (c.host[0] == '\0')
+        (void)mu_strcopy(c.host, sizeof c.host, n->hello.host); /* It fits. */
+    return c;
+}
+
 int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_failed *m = &ev->msg->u.failed;
     if (!of_this_round(j, now_ns, ev, m->round))
         return 0;
     struct job_node *n = job_node_of(j, ev);
-    struct mu_cause c = m->cause;
-    if (!is_nodes_own(c.kind))
-        c.kind = MU_CAUSE_NODE_FAILED;
-    c.node_rank = n->node_rank;
-    if (c.local_rank >= 0)
-        c.rank = n->rank_base + c.local_rank;
-    if (c.host[0] == '\0')
-        (void)mu_strcopy(c.host, sizeof c.host, n->hello.host); /* It fits. */
+    struct mu_cause c = failure_of(n, m);
     note_failed_worker(n, &c);
     job_new_cause(j, &c);
+    job_weigh_cause(j, now_ns, n, &c); /* RECOVERING: agents may have brought a cause with them. */
     return JOB_EV_BROKEN;
 }
 
-int row_count_failed(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+int row_weigh_failed(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_failed *m = &ev->msg->u.failed;
-    if (of_this_round(j, now_ns, ev, m->round)) {
-        note_failed_worker(job_node_of(j, ev), &m->cause);
-        j->consequences++;
-    }
+    if (!of_this_round(j, now_ns, ev, m->round))
+        return 0;
+    struct job_node *n = job_node_of(j, ev);
+    struct mu_cause c = failure_of(n, m);
+    note_failed_worker(n, &c);
+    j->consequences++;
+    job_weigh_cause(j, now_ns, n, &c);
     return 0;
 }
 
@@ -180,7 +191,7 @@ static enum mu_cause_kind kind_of_leaving(const struct job_event *ev)
     return ev->type == JOB_EV_BYE ? MU_CAUSE_NODE_LEFT : MU_CAUSE_NODE_SILENT;
 }
 
-static void cause_of_leaving(struct job *j, const struct job_event *ev, const struct job_node *n)
+static struct mu_cause cause_of_leaving(const struct job_event *ev, const struct job_node *n)
 {
     const struct mu_cause *said = ev->type == JOB_EV_BYE ? &ev->msg->u.bye.cause : NULL;
     struct mu_cause c = job_cause_of_node(kind_of_leaving(ev), n);
@@ -188,7 +199,7 @@ static void cause_of_leaving(struct job *j, const struct job_event *ev, const st
         c.kind = said->kind;
     if (said != NULL)
         memcpy(c.message, said->message, sizeof c.message);
-    job_new_cause(j, &c);
+    return c;
 }
 
 /* The server is in that agent's process, and goes with it: nobody could begin another round. */
@@ -201,8 +212,9 @@ static bool takes_the_server(const struct job_event *ev)
  */
 int row_gather_left(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
+    struct mu_cause c = cause_of_leaving(ev, job_node_of(j, ev));
     if (!j->has_cause || !mu_cause_costs_restart(j->cause.kind))
-        cause_of_leaving(j, ev, job_node_of(j, ev));
+        job_new_cause(j, &c);
     roster_forget(j, ev->node);
     if (takes_the_server(ev))
         return JOB_EV_ABANDONED;
@@ -230,7 +242,8 @@ int row_run_left(struct job *j, int64_t now_ns, const struct job_event *ev, stru
         n->gone = true;
         return 0;
     }
-    cause_of_leaving(j, ev, n);
+    struct mu_cause c = cause_of_leaving(ev, n);
+    job_new_cause(j, &c);
     job_lose(j, ev->node, ev->type != JOB_EV_DEADLINE);
     return JOB_EV_BROKEN;
 }
@@ -244,7 +257,10 @@ int row_stop_left(struct job *j, int64_t now_ns, const struct job_event *ev, str
     }
     bool owed = owes_stopped(n);
     j->final = j->final || takes_the_server(ev);
+    struct mu_cause c = cause_of_leaving(ev, n);
     job_lose(j, ev->node, ev->type != JOB_EV_DEADLINE);
+    if (owed)
+        job_weigh_cause(j, now_ns, n, &c);
     return owed ? job_accounted(j) : 0;
 }
 

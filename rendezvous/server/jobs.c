@@ -241,19 +241,32 @@ static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *o
     }
 }
 
+static const char *shown_cause(const struct job *j, char *ret, size_t cap)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    mu_cause_sentence(&j->cause, &b);
+    (void)mu_quote(ret, cap, mu_str_of(b.p, b.n));
+    mu_buf_fini(&b);
+    return ret;
+}
+
+static void log_better_cause(const struct job *j)
+{
+    char id[MU_RUN_ID_BYTES + 16];
+    char cause[MU_MESSAGE_BYTES];
+    mu_log(MU_INFO, "job.cause", "job=%s round=%u cause=%s", shown_id(j, id, sizeof id), j->round,
+           shown_cause(j, cause, sizeof cause));
+}
+
 static void log_move(const struct srv_job *sj, const struct job_move *move)
 {
     char id[MU_RUN_ID_BYTES + 16];
     char cause[MU_MESSAGE_BYTES] = "\"\"";
     const struct job *j = &sj->job;
     bool tell = j->has_cause && (move->to == JOB_STOPPING || move->to == JOB_FAILED);
-    if (tell) {
-        struct mu_buf b;
-        mu_buf_init(&b, mu_mem_default());
-        mu_cause_sentence(&j->cause, &b);
-        (void)mu_quote(cause, sizeof cause, mu_str_of(b.p, b.n));
-        mu_buf_fini(&b);
-    }
+    if (tell)
+        (void)shown_cause(j, cause, sizeof cause);
     mu_log(MU_INFO, "job.move", "job=%s round=%u ev=%s move=%s->%s nodes=%u world=%u%s%s",
            shown_id(j, id, sizeof id), j->round, job_event_name(move->event),
            job_state_name(move->from), job_state_name(move->to), j->node_count, j->world,
@@ -299,6 +312,8 @@ static void take_stock(struct srv *s, struct srv_job *sj)
 
 static void finish_step(struct srv *s, struct srv_job *sj, const struct job_out *out)
 {
+    if (out->new_cause && mu_log_on(MU_INFO))
+        log_better_cause(&sj->job);
     for (uint32_t i = 0; i < out->move_count; i++)
         if (out->moves[i].from != out->moves[i].to && mu_log_on(MU_INFO))
             log_move(sj, &out->moves[i]);

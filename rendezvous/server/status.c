@@ -159,6 +159,7 @@ static void put_cause(struct page *p, const struct job *j)
     put_known(p, "pid", c->pid > 0, c->pid);
     put_known(p, "exit_code", c->kind == MU_CAUSE_WORKER_EXIT, c->exit_code);
     put_signal(p, c->kind == MU_CAUSE_WORKER_SIGNAL, c->signo);
+    put_known(p, "blamed_rank", c->blame >= 0, c->blame);
     mu_json_ki64(&p->w, "round", c->round);
     put_time(p, "at", c->at_unix_ms);
     mu_json_close(&p->w, '}');

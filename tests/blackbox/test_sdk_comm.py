@@ -141,6 +141,26 @@ def test_missing_rank_is_named_when_the_start_ends(ranks):
     assert time.monotonic() - begun < mulib.PATIENCE
 
 
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_start_ends_in_time_though_the_store_is_gone(server, ranks, how):
+    """Not one time-out after another: for the wait, for the question who is missing, for the last words."""
+    limit, slack = 4, 3
+    some = ranks(3, ["open", limit * 1000], only=[0, 2])
+    server.wait_status(lambda s: s["server"]["store"]["keys"] >= 4, "both ranks' marks")
+    begun = time.monotonic()
+    server.process.send_signal(how)
+    try:
+        for r in some:
+            status, text = r.end()
+            assert status == 1 and re.search(r"^error code=-\d+ ", text, re.M), text
+        assert time.monotonic() - begun < limit + slack
+    finally:
+        if how == signal.SIGSTOP:
+            server.process.send_signal(signal.SIGCONT)
+        else:
+            server.process.wait(mulib.PATIENCE)
+
+
 def test_alone_needs_no_store(ranks):
     """A world of one opens, and everything else is nothing."""
     all_end_well(ranks(1, ["open", 1000]))

@@ -4,15 +4,20 @@
  *     open TIMEOUT_MS         open, close
  *     loop COUNT TIMEOUT_MS   all-reduces of COUNT floats, until one fails
  *     many                    three communicators, a thread each
- *     again TIMES             open and close, and count what is left over */
+ *     again TIMES             open and close, and count what is left over
+ *     fall HOW                all-reduces; in round r rank r-1 (modulo the world) ends, by "kill"
+ * or "exit", and the others fail because of it */
 #include <dirent.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <muster/comm.h>
+#include <muster/progress.h>
 
 static void say_failed(const struct muster_error *err)
 {
@@ -140,6 +145,27 @@ static void again(muster *m, int times)
            entries("/proc/self/task") - threads);
 }
 
+static void fall(muster *m, const char *how)
+{
+    const struct muster_env *env = muster_get_env(m);
+    struct muster_error err = {0};
+    muster_comm *c = open_comm(m, NULL, 20000000000);
+    float x = 0;
+    muster_ticket t = 0;
+    for (int i = 0; i < 100000; i++) {
+        if (i == 20 && env->rank == env->restart_count % env->world) {
+            if (strcmp(how, "kill") == 0)
+                raise(SIGKILL);
+            _exit(7);
+        }
+        if (muster_comm_all_reduce(c, &x, 1, MUSTER_F32, MUSTER_SUM, &t, &err) < 0 ||
+            muster_comm_wait(c, t, -1, &err) < 0)
+            break;
+    }
+    muster_fail(m, err.text, NULL);
+    _exit(1);
+}
+
 int main(int argc, char **argv)
 {
     struct muster_error err = {0};
@@ -156,6 +182,8 @@ int main(int argc, char **argv)
         many(m);
     } else if (strcmp(argv[1], "again") == 0) {
         again(m, (int)last_ms);
+    } else if (strcmp(argv[1], "fall") == 0 && argc > 2) {
+        fall(m, argv[2]);
     }
     muster_close(m);
     printf("end\n");

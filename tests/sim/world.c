@@ -36,6 +36,8 @@ enum event_kind {
     EV_AGENT_EOF,   /* the agent notices that its link closed */
     EV_SERVER_EOF,  /* the server notices; arg: 1 reset, 0 closed by a dead or departed process */
     EV_WORKER,      /* a worker ends by itself */
+    EV_WORKER_HIT,  /* a worker fails because another rank did; blamed: which */
+    EV_WORKER_SEEN, /* the agent notices that a worker has failed by itself */
     EV_WORKER_TOLD, /* a worker ends because of a signal */
     EV_GONE,        /* nothing of the round is left on the host */
     EV_FAULT,
@@ -51,12 +53,15 @@ struct event {
     uint32_t life_no; /* Agent process, link or worker generation it was meant for; a stale one is
                          dropped. */
     uint32_t arg;
+    int32_t blamed; /* EV_WORKER_HIT, EV_WORKER_SEEN; -1: nobody */
     struct ctl_msg *msg;
 };
 
 struct worker {
     bool alive;
     bool stubborn; /* Ignores SIGTERM. */
+    bool asked;    /* Was signalled while it was well. */
+    bool ending;   /* Has failed by itself; the agent does not know yet. */
     uint32_t round;
     uint32_t no; /* Generation, so that stale events are known. */
 };
@@ -118,6 +123,13 @@ struct sim_job {
     uint32_t last_round;
     struct mu_cause stop_cause;
     bool stop_cause_set;
+    struct told {
+        struct mu_cause cause;
+        int32_t first; /* Ranks of that node: first .. first+nproc-1. */
+        int32_t nproc;
+    } told[2 * HOSTS_MAX * NPROC_MAX]; /* Failures of this round that it was told of. */
+    uint32_t told_count;
+    uint32_t fell[HOSTS_MAX * NPROC_MAX]; /* Of a rank: the round in which it failed first. */
 };
 
 struct world {
@@ -402,6 +414,65 @@ check_kept_ranks(struct world *w, const struct job *j, const int32_t *before, ui
     }
 }
 
+static const struct told *find_told(const struct sim_job *s, int32_t rank)
+{
+    for (uint32_t i = 0; i < s->told_count; i++)
+        if (s->told[i].cause.rank == rank)
+            return &s->told[i];
+    return NULL;
+}
+
+/* Names lead in a circle, as far as they were told: a node tells only what it noticed first, which
+ * may be a consequence of what another of its ranks brought about. Then there is no last one. */
+static bool is_circle(const struct sim_job *s, int32_t rank)
+{
+    for (uint32_t n = 0; n <= s->told_count; n++) {
+        const struct told *t = find_told(s, rank);
+        for (uint32_t i = 0; i < s->told_count && t == NULL; i++)
+            if (rank >= s->told[i].first && rank < s->told[i].first + s->told[i].nproc)
+                t = &s->told[i];
+        if (t == NULL || t->cause.blame < 0)
+            return false;
+        rank = t->cause.blame;
+    }
+    return true;
+}
+
+static bool is_of_worker(const struct mu_cause *c)
+{
+    return c->kind == MU_CAUSE_WORKER_EXIT || c->kind == MU_CAUSE_WORKER_SIGNAL;
+}
+
+/* Another cause than before, in the same round: only where the former names a rank, or ended with a
+ * status and the new one was killed at about the same time. */
+static void check_new_cause(struct world *w, const struct sim_job *s)
+{
+    const struct mu_cause *old = &s->stop_cause;
+    const struct mu_cause *new = &s->job.cause;
+    bool is_kill = old->kind == MU_CAUSE_WORKER_EXIT &&
+                   new->kind == MU_CAUSE_WORKER_SIGNAL &&new->signo == 9 && new->blame < 0 &&
+                   w->now - s->job.since_ns <= MU_SETTLE_NS;
+    if (!is_of_worker(old) || (old->blame < 0 && !is_kill) ||
+        (is_of_worker(new) && find_told(s, new->rank) == NULL))
+        broken(w, "the first cause of round %u was overwritten", s->job.round);
+}
+
+/* The cause at a round's end names nobody whose own failure is known; and it is known, if it was,
+ * where nothing disturbed and every node had its say. */
+static void check_last_cause(struct world *w, const struct sim_job *s, bool all_spoke)
+{
+    const struct mu_cause *c = &s->job.cause;
+    if (!s->job.has_cause || c->round != s->job.round || !is_of_worker(c) || c->blame < 0)
+        return;
+    if (find_told(s, c->blame) != NULL && !is_circle(s, c->rank))
+        broken(w, "the cause of round %u is rank %d, which names rank %d, whose failure was told",
+               c->round, c->rank, c->blame);
+    if (all_spoke && s->fell[c->blame] == c->round)
+        broken(w,
+               "the cause of round %u is rank %d, which names rank %d, whose failure was not told",
+               c->round, c->rank, c->blame);
+}
+
 static void check_job(struct world *w, struct sim_job *s)
 {
     const struct job *j = &s->job;
@@ -411,7 +482,7 @@ static void check_job(struct world *w, struct sim_job *s)
         broken(w, "the job's table has no row for an event in state %s", job_state_name(j->state));
     if (j->state == JOB_STOPPING) {
         if (s->stop_cause_set && memcmp(&s->stop_cause, &j->cause, sizeof j->cause) != 0)
-            broken(w, "the first cause of round %u was overwritten", j->round);
+            check_new_cause(w, s);
         s->stop_cause = j->cause;
         s->stop_cause_set = true;
     } else {
@@ -481,6 +552,7 @@ static void start_job(struct world *w, uint32_t no)
     s->timer_at = INT64_MAX;
     s->timer_no++;
     s->stop_cause_set = false;
+    s->told_count = 0;
 }
 
 static void act_for_job(struct world *w, uint32_t no, const struct job_out *out)
@@ -522,12 +594,19 @@ static int step_job(
         before[i] = s->job.nodes[i].used && s->job.nodes[i].state != JOB_NODE_LOST
                         ? s->job.nodes[i].node_rank
                         : -1;
+    bool all_spoke = true;
+    for (uint32_t i = 0; i < s->job.node_cap; i++)
+        all_spoke = all_spoke && s->job.nodes[i].state != JOB_NODE_LOST;
     int r = job_step(&s->job, w->now, ev, out, err);
     for (uint32_t i = 0; r == 0 && i < out->move_count; i++)
         if (out->moves[i].from != out->moves[i].to)
             tell(w, "job%u round=%u ev=%s %s->%s", no, s->job.round,
                  job_event_name(out->moves[i].event), job_state_name(out->moves[i].from),
                  job_state_name(out->moves[i].to));
+    if (r == 0 && out->from == JOB_STOPPING && out->to != JOB_STOPPING && s->job.round == round)
+        check_last_cause(w, s, all_spoke && w->fault_rate == 0 && ev->type == JOB_EV_STOPPED);
+    if (r == 0 && s->job.round != round)
+        s->told_count = 0;
     if (r == 0 && out->to == JOB_RUNNING && s->job.round != round && ev->type != JOB_EV_HELLO)
         check_kept_ranks(w, &s->job, before, cap);
     if (r == 0 && out->to == JOB_RUNNING &&
@@ -593,6 +672,15 @@ static void server_hello(struct world *w, struct end *e, const struct ctl_msg *m
     finish_step(w, no, &out);
 }
 
+static void note_told(struct sim_job *s, uint32_t slot, const struct ctl_failed *m)
+{
+    const struct job_node *n = &s->job.nodes[slot];
+    if (m->round == s->job.round && n->in_round && n->state != JOB_NODE_LOST &&
+        s->told_count < MU_COUNT(s->told))
+        s->told[s->told_count++] =
+            (struct told){m->cause, m->cause.rank - m->cause.local_rank, (int32_t)n->hello.nproc};
+}
+
 static void server_message(struct world *w, struct end *e, const struct ctl_msg *m)
 {
     static const int events[CTL_TYPE_COUNT] = {[CTL_STARTED] = JOB_EV_STARTED + 1,
@@ -613,6 +701,8 @@ static void server_message(struct world *w, struct end *e, const struct ctl_msg 
     struct job_event ev = {
         .type = (enum job_event_type)(events[m->type] - 1), .node = e->slot, .msg = m};
     struct job_out out;
+    if (m->type == CTL_FAILED)
+        note_told(&w->jobs[no], e->slot, &m->u.failed);
     if (m->type == CTL_BYE)
         e->open =
             false; /* It has said goodbye: its end of file is no news, and nothing more is sent. */
@@ -690,7 +780,8 @@ static void spawn(struct world *w, struct host *h)
                                .kind = EV_WORKER,
                                .host = h->no,
                                .life_no = x->no,
-                               .arg = i | status << 8});
+                               .arg = i | (status != 0 && chance(w, 30) ? 9 : status) << 8,
+                               .blamed = -1});
         pids[i] = (int32_t)x->no;
     }
     struct life_event ev = {
@@ -712,8 +803,9 @@ static void signal_workers(struct world *w, struct host *h, bool kill)
 {
     struct agent *a = &h->a;
     for (uint32_t i = 0; i < a->nproc; i++) {
-        const struct worker *x = &a->workers[i];
-        if (!x->alive || (!kill && x->stubborn))
+        struct worker *x = &a->workers[i];
+        x->asked = x->asked || (x->alive && !x->ending);
+        if (!x->alive || x->ending || (!kill && x->stubborn))
             continue;
         int64_t at = w->now + between(w, MS / 100, kill ? 5 * MS : 300 * MS);
         push(w, (struct event){.at = at,
@@ -929,6 +1021,39 @@ static void fault(struct world *w)
 
 /* ------------------------------------------------------------------ one event */
 
+/* It fails: its peers' sockets close at once, its own agent may notice only after them. */
+static void worker_falls(struct world *w,
+                         const struct host *h,
+                         struct worker *x,
+                         uint32_t lrank,
+                         int32_t code,
+                         int32_t blamed)
+{
+    int32_t rank = (int32_t)h->a.life.start.rank_base + (int32_t)lrank;
+    x->ending = true;
+    if (!x->asked && blamed < 0)
+        w->jobs[h->job].fell[rank] = x->round;
+    push(w, (struct event){.at = w->now + between(w, 0, 5 * MS),
+                           .kind = EV_WORKER_SEEN,
+                           .host = h->no,
+                           .life_no = x->no,
+                           .arg = lrank | (uint32_t)code << 8,
+                           .blamed = blamed});
+    for (uint32_t i = 0; i < w->host_count; i++) {
+        const struct host *o = &w->hosts[i];
+        for (uint32_t k = 0; k < o->a.nproc && o->job == h->job; k++) {
+            const struct worker *y = &o->a.workers[k];
+            if (y->alive && !y->ending && y->round == x->round && chance(w, 40))
+                push(w, (struct event){.at = w->now + between(w, MS / 100, 3 * MS),
+                                       .kind = EV_WORKER_HIT,
+                                       .host = i,
+                                       .life_no = y->no,
+                                       .arg = k | 1U << 8,
+                                       .blamed = rank});
+        }
+    }
+}
+
 static void worker_ends(struct world *w, struct host *h, const struct event *e)
 {
     struct agent *a = &h->a;
@@ -937,11 +1062,20 @@ static void worker_ends(struct world *w, struct host *h, const struct event *e)
     struct worker *x = &a->workers[lrank];
     if (!a->alive || !x->alive || x->no != e->life_no)
         return;
+    if (x->ending != (e->kind == EV_WORKER_SEEN))
+        return;
+    if (e->kind == EV_WORKER_HIT || (e->kind == EV_WORKER && code != 0)) {
+        worker_falls(w, h, x, lrank, code, e->blamed);
+        return;
+    }
     x->alive = false;
     a->running--;
     struct life_event ev = {.type = LIFE_EV_WORKER_EXIT,
                             .local_rank = lrank,
-                            .status = e->kind == EV_WORKER ? code : -code};
+                            .by_itself = !x->asked,
+                            .names_rank = e->kind == EV_WORKER_SEEN && e->blamed >= 0,
+                            .named = e->blamed,
+                            .status = e->kind == EV_WORKER_TOLD || code == 9 ? -code : code};
     tell(w, "host %u: worker %u of round %u ends with %d", h->no, lrank, x->round, ev.status);
     maybe_gone(w, h);
     step_life(w, h, &ev);
@@ -975,13 +1109,8 @@ static void run_agent_event(struct world *w, struct event *e)
         struct event later =
             *e; /* A frozen process looks at it when it wakes; order is kept by the heap's ties. */
         later.at = a->frozen_until;
-        if (e->kind != EV_WORKER && e->kind != EV_WORKER_TOLD) {
-            push(w, later);
-            e->msg = NULL;
-            return;
-        }
-        later.at = a->frozen_until;
         push(w, later);
+        e->msg = NULL;
         return;
     }
     a->frozen = false;
@@ -1019,6 +1148,8 @@ static void run_agent_event(struct world *w, struct event *e)
             connected(w, h);
         break;
     case EV_WORKER:
+    case EV_WORKER_HIT:
+    case EV_WORKER_SEEN:
     case EV_WORKER_TOLD:
         worker_ends(w, h, e);
         break;
@@ -1084,6 +1215,8 @@ static void run_event(struct world *w, struct event *e)
     case EV_CONNECT:
     case EV_AGENT_EOF:
     case EV_WORKER:
+    case EV_WORKER_HIT:
+    case EV_WORKER_SEEN:
     case EV_WORKER_TOLD:
     case EV_GONE:
     case EV_BOOT:

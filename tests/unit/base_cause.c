@@ -100,6 +100,79 @@ static void test_signals_have_names(void **state)
     }
 }
 
+static struct mu_cause exited(int32_t rank, int32_t blame, const char *message)
+{
+    struct mu_cause c = MU_CAUSE_INIT;
+    c.kind = MU_CAUSE_WORKER_EXIT;
+    c.rank = rank;
+    c.exit_code = 1;
+    c.blame = blame;
+    (void)snprintf(c.message, sizeof c.message, "%s", message);
+    return c;
+}
+
+static struct mu_cause signalled(int32_t rank, int signo)
+{
+    struct mu_cause c = exited(rank, -1, "");
+    c.kind = MU_CAUSE_WORKER_SIGNAL;
+    c.exit_code = 0;
+    c.signo = signo;
+    return c;
+}
+
+static struct mu_cause node_ended(enum mu_cause_kind kind, int32_t rank)
+{
+    struct mu_cause c = MU_CAUSE_INIT;
+    c.kind = kind;
+    c.rank = rank;
+    return c;
+}
+
+static void test_which_of_two_failures_tells_what_failed_first(void **state)
+{
+    (void)state;
+    const struct mu_cause blamer = exited(0, 3, "rank 3 ended");
+    const struct mu_cause plain = exited(0, -1, "");
+    const struct {
+        struct mu_cause first, later;
+        bool at_once, is_better;
+    } rows[] = {
+        /* Whom the first one names. */
+        {blamer, exited(3, -1, "boom"), false, true},
+        {blamer, signalled(3, SIGTERM), false, true},
+        {blamer, exited(3, 5, "rank 5 ended"), false, true}, /* One step further. */
+        {blamer, exited(3, 0, "rank 0 ended"), true, false}, /* Each other: the first stays. */
+        {blamer, exited(2, 3, "rank 3 ended"), true, false},
+        {blamer, node_ended(MU_CAUSE_NODE_LOST, 3), true, true},
+        {blamer, node_ended(MU_CAUSE_NODE_LEFT, 3), true, true},
+        {blamer, node_ended(MU_CAUSE_NODE_LOST, 3), false, false},
+        {blamer, node_ended(MU_CAUSE_NODE_LOST, -1), true, false},
+        /* Who names nobody, and says nothing. */
+        {blamer, signalled(2, SIGKILL), false, true},
+        {blamer, signalled(2, SIGABRT), false, true},
+        {blamer, exited(2, -1, ""), false, true},
+        {blamer, exited(2, -1, "my own trouble"), false, false},
+        /* Nobody names anybody: the first stays, unless the later one was killed or crashed. */
+        {plain, exited(2, -1, ""), true, false},
+        {plain, exited(2, 0, "rank 0 ended"), true, false},
+        {plain, signalled(2, SIGKILL), true, true},
+        {plain, signalled(2, SIGSEGV), true, true},
+        {plain, signalled(2, SIGKILL), false, false},
+        {plain, signalled(2, SIGABRT), true, false},
+        {plain, signalled(2, SIGTERM), true, false},
+        {plain, node_ended(MU_CAUSE_NODE_LOST, 2), true, false},
+        {signalled(0, SIGABRT), signalled(2, SIGKILL), true, false},
+        {signalled(0, SIGKILL), signalled(2, SIGKILL), true, false},
+        /* What is no worker's failure is nobody's consequence. */
+        {node_ended(MU_CAUSE_NODE_LOST, -1), signalled(2, SIGKILL), true, false},
+        {node_ended(MU_CAUSE_SPAWN_FAILED, 0), signalled(2, SIGKILL), true, false},
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++)
+        if (mu_cause_is_better(&rows[i].later, &rows[i].first, rows[i].at_once) !=
+            rows[i].is_better)
+            fail_msg("row %zu: not %d", i, (int)rows[i].is_better);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -108,6 +181,7 @@ int main(void)
         cmocka_unit_test(test_sentences_name_rank_host_and_why),
         cmocka_unit_test(test_every_kind_has_a_sentence),
         cmocka_unit_test(test_signals_have_names),
+        cmocka_unit_test(test_which_of_two_failures_tells_what_failed_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,6 +304,138 @@ static void test_failure_restarts_within_the_budget_then_ends_with_the_first_cau
     end(&s);
 }
 
+static int fail_of(struct story *s, uint32_t slot, struct mu_cause cause)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_FAILED);
+    m.u.failed.round = s->job.round;
+    m.u.failed.cause = cause;
+    return give(s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = slot, .msg = &m});
+}
+
+static struct mu_cause of_worker(int32_t local_rank, int32_t status, int32_t blame)
+{
+    struct mu_cause c = MU_CAUSE_INIT;
+    c.kind = status > 0 ? MU_CAUSE_WORKER_EXIT : MU_CAUSE_WORKER_SIGNAL;
+    c.local_rank = local_rank;
+    c.exit_code = status > 0 ? status : 0;
+    c.signo = status < 0 ? -status : 0;
+    c.blame = blame;
+    return c;
+}
+
+/* Three nodes of two workers each: a has ranks 0 and 1, b 2 and 3, c 4 and 5. */
+static void begin_three(struct story *s, int restarts, uint32_t *slots)
+{
+    static const char *const hosts[] = {"a", "b", "c"};
+    begin(s, mu_mem_default());
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(
+            hello(s, (struct who){.host = hosts[i], .min = 3, .max = 3, .restarts = restarts},
+                  &slots[i]),
+            0);
+    assert_int_equal(s->job.state, JOB_RUNNING);
+}
+
+static void test_whom_the_first_failure_names_is_the_cause_and_all_are_told_anew(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t n[3];
+    begin_three(&s, 0, n);
+    assert_int_equal(fail_of(&s, n[0], of_worker(0, 1, 3)), 0);
+    TOLD(&s, "stop a; stop b; stop c; ");
+    assert_int_equal(s.job.cause.rank, 0);
+    assert_false(s.out.new_cause);
+    assert_int_equal(fail_of(&s, n[2], of_worker(0, 1, 3)), 0); /* One more who names it. */
+    TOLD(&s, "");
+    assert_int_equal(say(&s, n[0], CTL_STOPPED), 0);
+    s.now += 60 * SEC; /* The stop lasts; it is not too late. */
+    assert_int_equal(fail_of(&s, n[1], of_worker(1, 7, -1)), 0);
+    TOLD(&s, "stop a; stop b; stop c; ");
+    assert_true(s.out.new_cause);
+    assert_int_equal(s.job.cause.rank, 3);
+    assert_int_equal(s.job.cause.exit_code, 7);
+    assert_string_equal(s.job.cause.host, "b");
+    assert_int_equal(s.job.consequences, 2);
+    assert_int_equal(say(&s, n[1], CTL_STOPPED), 0);
+    assert_int_equal(say(&s, n[2], CTL_STOPPED), 0);
+    TOLD(&s, "end a; end b; end c; ");
+    assert_int_equal(s.job.cause.rank, 3);
+    end(&s);
+}
+
+/* a names b's rank, b's names c's, and c's own word came before b's. */
+static void test_a_chain_of_names_is_followed_to_its_end(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t n[3];
+    begin_three(&s, 0, n);
+    struct mu_cause c = of_worker(1, 9, -1);
+    (void)snprintf(c.message, sizeof c.message, "out of data");
+    assert_int_equal(fail_of(&s, n[0], of_worker(0, 1, 2)), 0);
+    assert_int_equal(fail_of(&s, n[2], c), 0);
+    assert_int_equal(s.job.cause.rank, 0);
+    assert_int_equal(fail_of(&s, n[1], of_worker(0, 1, 5)), 0);
+    assert_int_equal(s.job.cause.rank, 5);
+    assert_string_equal(s.job.cause.message, "out of data");
+    end(&s);
+}
+
+static void test_ranks_that_name_each_other_leave_the_first(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t n[3];
+    begin_three(&s, 0, n);
+    assert_int_equal(fail_of(&s, n[0], of_worker(0, 1, 2)), 0);
+    assert_int_equal(fail_of(&s, n[1], of_worker(0, 1, 0)), 0);
+    assert_int_equal(s.job.cause.rank, 0);
+    end(&s);
+}
+
+static void test_a_kill_beats_a_status_for_a_moment_only(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t n[3];
+    begin_three(&s, 0, n);
+    assert_int_equal(fail_of(&s, n[0], of_worker(0, 1, -1)), 0);
+    s.now += MU_SETTLE_NS;
+    assert_int_equal(fail_of(&s, n[1], of_worker(0, -9, -1)), 0);
+    assert_int_equal(s.job.cause.rank, 2);
+    assert_int_equal(fail_of(&s, n[2], of_worker(0, -9, -1)), 0); /* The first of two kills. */
+    assert_int_equal(s.job.cause.rank, 2);
+    end(&s);
+    begin_three(&s, 0, n);
+    assert_int_equal(fail_of(&s, n[0], of_worker(0, 1, -1)), 0);
+    s.now += MU_SETTLE_NS + 1;
+    assert_int_equal(fail_of(&s, n[1], of_worker(0, -9, -1)), 0);
+    assert_int_equal(s.job.cause.rank, 0);
+    end(&s);
+}
+
+/* The first failure costs a restart; that a node is gone does not. */
+static void test_a_lost_node_that_was_named_gives_the_restart_back(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t n[3];
+    begin_three(&s, 1, n);
+    assert_int_equal(fail_of(&s, n[0], of_worker(0, 1, 3)), 0);
+    assert_int_equal(s.job.restarts, 1);
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_NODE_DEAD, .node = n[2]}), 0);
+    assert_int_equal(s.job.cause.rank, 0); /* It had another rank. */
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_NODE_DEAD, .node = n[1]}), 0);
+    TOLD(&s, "stop a; ");
+    assert_int_equal(s.job.cause.kind, MU_CAUSE_NODE_LOST);
+    assert_string_equal(s.job.cause.host, "b");
+    assert_int_equal(s.job.cause.rank, -1);
+    assert_int_equal(s.job.restarts, 0);
+    end(&s);
+}
+
 static void test_all_finished_succeeds_and_a_death_after_finishing_is_no_failure(void **state)
 {
     (void)state;
@@ -558,6 +690,11 @@ int main(void)
         cmocka_unit_test(test_rounds_that_cannot_be_are_refused),
         cmocka_unit_test(test_a_resumed_round_may_not_be_silent_for_longer_than_the_server_allows),
         cmocka_unit_test(test_failure_restarts_within_the_budget_then_ends_with_the_first_cause),
+        cmocka_unit_test(test_whom_the_first_failure_names_is_the_cause_and_all_are_told_anew),
+        cmocka_unit_test(test_a_chain_of_names_is_followed_to_its_end),
+        cmocka_unit_test(test_ranks_that_name_each_other_leave_the_first),
+        cmocka_unit_test(test_a_kill_beats_a_status_for_a_moment_only),
+        cmocka_unit_test(test_a_lost_node_that_was_named_gives_the_restart_back),
         cmocka_unit_test(test_all_finished_succeeds_and_a_death_after_finishing_is_no_failure),
         cmocka_unit_test(test_dead_node_costs_nothing_and_a_spare_takes_its_rank),
         cmocka_unit_test(test_when_the_server_goes_with_a_node_the_job_ends_for_all),

@@ -400,6 +400,72 @@ static void test_lost_failure_is_said_again_after_reconnecting(void **state)
     end(&s);
 }
 
+static void hear_stop_of(struct story *s, int32_t rank)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_STOP);
+    m.u.stop.round = 1;
+    m.u.stop.cause.kind = MU_CAUSE_WORKER_EXIT;
+    m.u.stop.cause.rank = rank;
+    m.u.stop.cause.exit_code = 1;
+    give(s, (struct life_event){.type = LIFE_EV_STOP, .msg = &m});
+}
+
+static void test_what_failed_before_it_was_signalled_is_told_though_the_round_stops(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    join_and_start(&s, 600000);
+    hear_stop_of(&s, 0);
+    TOLD(&s, "signal 15; ");
+    give(&s, (struct life_event){
+                 .type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = -9, .by_itself = true});
+    TOLD(&s, "failed; ");
+    life_message(&s.life, &s.out.actions[0], &m);
+    assert_int_equal(m.u.failed.cause.rank, 5);
+    assert_int_equal(m.u.failed.cause.signo, 9);
+    assert_int_equal(m.u.failed.cause.blame, -1);
+    hear_stop_of(&s, 5); /* Which is why the server says so. */
+    TOLD(&s, "");
+    assert_int_equal(s.life.cause.rank, 5);
+    assert_non_null(strstr(s.life.words, "rank 5")); /* The user is told, too. */
+    exit_of(&s, 0, -15);                             /* By our signal. */
+    TOLD(&s, "");
+    end(&s);
+}
+
+static void test_a_second_failure_is_told_only_if_it_explains_the_first(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){.type = LIFE_EV_WORKER_EXIT,
+                                 .local_rank = 0,
+                                 .status = 1,
+                                 .by_itself = true,
+                                 .names_rank = true,
+                                 .named = 5});
+    TOLD(&s, "failed; signal 15; ");
+    life_message(&s.life, &s.out.actions[0], &m);
+    assert_int_equal(m.u.failed.cause.blame, 5);
+    give(&s, (struct life_event){
+                 .type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = 7, .by_itself = true});
+    TOLD(&s, "failed; ");
+    assert_int_equal(s.life.cause.rank, 5);
+    end(&s);
+    begin(&s);
+    join_and_start(&s, 600000);
+    exit_of(&s, 0, 1);
+    give(&s, (struct life_event){
+                 .type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = 7, .by_itself = true});
+    TOLD(&s, "");
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -417,6 +483,8 @@ int main(void)
         cmocka_unit_test(test_a_late_welcome_does_not_put_off_the_beat),
         cmocka_unit_test(test_a_server_that_greets_and_closes_is_given_up_without_a_storm),
         cmocka_unit_test(test_lost_failure_is_said_again_after_reconnecting),
+        cmocka_unit_test(test_what_failed_before_it_was_signalled_is_told_though_the_round_stops),
+        cmocka_unit_test(test_a_second_failure_is_told_only_if_it_explains_the_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

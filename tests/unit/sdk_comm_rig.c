@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "worker-sdk/src/comm/tcp_meet.h"
+#include "worker-sdk/src/store/store_client.h"
 
 static void pair(int *a, int *b)
 {
@@ -120,8 +121,21 @@ const struct muster_env *muster_get_env(const muster *m)
     return &m->env;
 }
 
+int64_t store_limit(muster_store *s, int64_t until_ns)
+{
+    (void)s;
+    return until_ns;
+}
+
+void store_unlimit(muster_store *s, int64_t former_ns)
+{
+    (void)s;
+    (void)former_ns;
+}
+
 int tcp_meet(muster *m,
              const struct muster_comm_options *o,
+             int64_t deadline_ns,
              struct tcp_fabric *ret,
              struct muster_error *err)
 {

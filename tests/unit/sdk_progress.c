@@ -469,6 +469,18 @@ static void test_strangers_packets_are_refused_and_change_nothing(void **state)
     assert_int_equal(said.section_limit_ns, -1);
 }
 
+static void test_a_rank_can_be_blamed_and_no_more(void **state)
+{
+    (void)state;
+    struct talk_said said = {.blame = -1};
+    assert_int_equal(parse("{\"type\":\"blame\",\"rank\":3}", &said), TALK_BLAME);
+    assert_int_equal(said.blame, 3);
+    assert_int_equal(parse("{\"type\":\"blame\"}", &said), TALK_BLAME);
+    assert_int_equal(said.blame, -1);
+    assert_int_equal(parse("{\"type\":\"blame\",\"rank\":3e9}", &said), TALK_BLAME);
+    assert_int_equal(said.blame, -1);
+}
+
 static void test_a_stranger_loses_its_socket(void **state)
 {
     struct talk t;
@@ -523,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_an_error_file_that_cannot_be_written_is_named_and_the_agent_told),
         cmocka_unit_test(test_long_words_are_cut_between_characters),
         cmocka_unit_test(test_strangers_packets_are_refused_and_change_nothing),
+        cmocka_unit_test(test_a_rank_can_be_blamed_and_no_more),
         cmocka_unit_test(test_a_stranger_loses_its_socket),
         cmocka_unit_test(test_a_line_is_rank_0s_or_has_its_rank_in_front),
         /* Last: it uses this process's own line, of which there is one. */

@@ -348,12 +348,66 @@ static void test_a_silent_server_ends_every_call_in_time(void **state)
     int64_t began = sdk_now_ns();
     assert_int_equal(muster_store_open("127.0.0.1", port, "", 100 * MS, &s, &err), -ETIMEDOUT);
     assert_has(err.text, "no store at 127.0.0.1 port");
-    assert_has(err.text, "did not answer in time");
+    assert_has(err.text, "took the connection and says nothing");
     assert_true(sdk_now_ns() - began < 5000 * MS);
     close(listener);
     assert_int_equal(muster_store_open("127.0.0.1", port, "", 50 * MS, &s, &err), -ETIMEDOUT);
     assert_has(err.text, "Connection refused");
     assert_null(s);
+}
+
+/* Says `words` to everybody who comes, NULL: nothing, and closes; until told to end. */
+struct stranger {
+    int listener;
+    const char *words;
+    atomic_bool end;
+};
+
+static void *be_a_stranger(void *arg)
+{
+    struct stranger *s = arg;
+    while (!s->end) {
+        char hello[10];
+        struct pollfd p = {.fd = s->listener, .events = POLLIN};
+        if (poll(&p, 1, 10) != 1)
+            continue;
+        int fd = accept(s->listener, NULL, NULL);
+        read_all(fd, hello, sizeof hello);
+        if (s->words != NULL)
+            (void)!send(fd, s->words, strlen(s->words), MSG_NOSIGNAL);
+        close(fd);
+    }
+    return NULL;
+}
+
+/* The last attempt is cut short by the deadline: its time-out is not the reason. */
+static void test_a_port_that_serves_something_else_is_told_by_what_it_does(void **state)
+{
+    static const struct {
+        const char *words, *said;
+        int code;
+    } rows[] = {
+        {"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the store's protocol", -EPROTO},
+        {"SSH-2.0-OpenSSH_9.2\r\n", "does not speak the store's protocol", -EPROTO},
+        {NULL, "closes the connection at once", -ETIMEDOUT},
+        {"no", "closes the connection at once", -ETIMEDOUT},
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        struct mu_err why;
+        struct stranger s = {.words = rows[i].words};
+        uint16_t port = 0;
+        pthread_t thread;
+        muster_store *store = NULL;
+        s.listener = mu_listen("127.0.0.1", 0, 8, &port, &why);
+        assert_true(s.listener >= 0);
+        assert_int_equal(pthread_create(&thread, NULL, be_a_stranger, &s), 0);
+        int r = muster_store_open("127.0.0.1", port, "", 300 * MS, &store, &err);
+        s.end = true;
+        pthread_join(thread, NULL);
+        close(s.listener);
+        if (r != rows[i].code || strstr(err.text, rows[i].said) == NULL)
+            fail_msg("row %zu: %d %s", i, r, err.text);
+    }
 }
 
 static void test_wrong_addresses_get_a_sentence(void **state)
@@ -610,6 +664,7 @@ int main(void)
         WITH_RIG(test_a_wait_that_times_out_names_the_key_and_leaves_no_trace),
         WITH_RIG(test_a_wake_that_crosses_the_time_out_keeps_the_step),
         cmocka_unit_test(test_a_silent_server_ends_every_call_in_time),
+        cmocka_unit_test(test_a_port_that_serves_something_else_is_told_by_what_it_does),
         cmocka_unit_test(test_wrong_addresses_get_a_sentence),
         cmocka_unit_test(test_no_store_is_an_error_and_no_crash),
         cmocka_unit_test(test_an_add_is_never_sent_twice),

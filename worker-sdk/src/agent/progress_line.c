@@ -34,6 +34,7 @@ static struct {
     bool step_waits; /* Not sent yet. */
     uint64_t step;
     int64_t sent_ns; /* Of the last step that was sent. */
+    int32_t blamed;  /* The rank that was told last, plus one; 0: none. */
     uint32_t depth;  /* Open sections; those beyond SECTIONS_MAX are only counted. */
     struct line_section sections[SECTIONS_MAX];
     atomic_int fd; /* -1: none. Read without the lock where nothing is to be done without it. */
@@ -236,6 +237,21 @@ void line_fail(const char *text)
     mu_json_strn(&j, mu_str_of(text, n));
     mu_json_ki64(&j, "at_ns", mu_now_ns());
     send_packet(&b, &j);
+    (void)pthread_mutex_unlock(&line.lock);
+}
+
+void line_blame(int32_t rank)
+{
+    struct mu_buf b;
+    struct mu_json j;
+    take_lock();
+    if (line.blamed != rank + 1) {
+        line.blamed = rank + 1;
+        begin_packet(&b, &j, "blame");
+        if (rank >= 0)
+            mu_json_ki64(&j, "rank", rank);
+        send_packet(&b, &j);
+    }
     (void)pthread_mutex_unlock(&line.lock);
 }
 

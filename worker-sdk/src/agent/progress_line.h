@@ -26,6 +26,9 @@ bool line_section(struct line_section *ret);
 /* The last step told; false: none. */
 bool line_step(uint64_t *ret);
 void line_fail(const char *text);
+/* What this process was doing failed because that rank did; -1: it goes on well without it. Said
+ * once for each change. */
+void line_blame(int32_t rank);
 /* As if the agent had asked us to stop. Async-signal-safe. */
 void line_request_stop(void);
 /* Were we asked to stop? Tells the agent, once, that we look. */

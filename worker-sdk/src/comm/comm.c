@@ -7,7 +7,9 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "worker-sdk/src/agent/progress_line.h"
 #include "worker-sdk/src/core/sdk.h"
+#include "worker-sdk/src/store/store_client.h"
 
 #define NAME_BYTES_MAX 48
 
@@ -124,7 +126,6 @@ int muster_comm_open(muster *m,
                      struct muster_error *err)
 {
     struct muster_comm_options o = MUSTER_COMM_OPTIONS_INIT;
-    const struct comm_backend *backend = NULL;
     if (m == NULL || ret == NULL)
         return sdk_error(err, -EINVAL,
                          "muster_comm_open: a handle and a place for the result are needed");
@@ -136,21 +137,25 @@ int muster_comm_open(muster *m,
     if (o.name == NULL)
         o.name = "world";
     int r = check_name(o.name, err);
-    if (r == 0)
-        r = choose(m, &o, &backend, err);
     if (r < 0)
         return r;
     struct muster_comm *c = mu_zalloc(mu_mem_default(), sizeof *c);
     if (c == NULL)
         return sdk_error(err, -ENOMEM, "no memory for a communicator");
-    c->backend = backend;
     c->rank = muster_get_env(m)->rank;
     c->size = muster_get_env(m)->world;
-    r = backend->open(m, &o, &c->self, err);
+    /* One deadline for all of it, however many questions to the store, and to whom. */
+    int64_t deadline_ns = sdk_deadline_ns(o.timeout_ns);
+    int64_t former_ns = store_limit(muster_get_store(m), sdk_after_ns(deadline_ns, STORE_WORDS_NS));
+    r = choose(m, &o, &c->backend, err);
+    if (r == 0)
+        r = c->backend->open(m, &o, deadline_ns, &c->self, err);
+    store_unlimit(muster_get_store(m), former_ns);
     if (r < 0) {
         mu_mem_free(mu_mem_default(), c);
         return r;
     }
+    line_blame(-1); /* Whatever broke before, this goes on without it. */
     *ret = c;
     return 0;
 }
@@ -183,6 +188,17 @@ const char *muster_comm_backend(const muster_comm *c)
     return c->backend->name;
 }
 
+/* A failure that the caller hears of: its agent hears who brought it about, so that this process is
+ * not taken for the first cause when it ends because of it. */
+static int tell_blame(muster_comm *c, int r)
+{
+    struct muster_cause cause;
+    if (r < 0 && c->backend->get_cause(c->self, &cause) && cause.peer >= 0 &&
+        cause.peer != (int32_t)c->rank)
+        line_blame(cause.peer);
+    return r;
+}
+
 /* --- operations --- */
 
 static int submit(muster_comm *c,
@@ -206,7 +222,7 @@ static int submit(muster_comm *c,
         return sdk_error(err, -EINVAL, "%s: %zu elements are too many", what, w->count);
     if (total > 0 && (w->send == NULL || w->recv == NULL))
         return sdk_error(err, -EINVAL, "%s: no buffer for %zu elements", what, w->count);
-    int r = c->backend->submit(c->self, w, &ticket, err);
+    int r = tell_blame(c, c->backend->submit(c->self, w, &ticket, err));
     if (r == 0 && ret != NULL)
         *ret = ticket;
     return r;
@@ -267,7 +283,7 @@ int muster_comm_barrier(muster_comm *c, int64_t timeout_ns, struct muster_error 
     struct comm_work w = {COMM_BARRIER, NULL, NULL, 0, MUSTER_U8, MUSTER_SUM, 0};
     muster_ticket t = 0;
     int r = submit(c, &w, "barrier", &t, err);
-    return r < 0 ? r : c->backend->wait(c->self, t, timeout_ns, err);
+    return r < 0 ? r : tell_blame(c, c->backend->wait(c->self, t, timeout_ns, err));
 }
 
 int muster_comm_wait(muster_comm *c,
@@ -277,14 +293,14 @@ int muster_comm_wait(muster_comm *c,
 {
     if (c == NULL)
         return sdk_error(err, -EINVAL, "wait: no communicator");
-    return c->backend->wait(c->self, ticket, timeout_ns, err);
+    return tell_blame(c, c->backend->wait(c->self, ticket, timeout_ns, err));
 }
 
 int muster_comm_test(muster_comm *c, muster_ticket ticket, struct muster_error *err)
 {
     if (c == NULL)
         return sdk_error(err, -EINVAL, "test: no communicator");
-    return c->backend->test(c->self, ticket, err);
+    return tell_blame(c, c->backend->test(c->self, ticket, err));
 }
 
 void muster_comm_abort(muster_comm *c, const char *why)

@@ -28,8 +28,10 @@ struct comm_backend {
     const char *name;
     /* Could it work on this machine? On false, `why` says in a sentence what is missing. */
     bool (*is_there)(struct muster_error *why);
+    /* Ends at the deadline; o->timeout_ns is of the waits to come. */
     int (*open)(muster *m,
                 const struct muster_comm_options *o,
+                int64_t deadline_ns,
                 void **ret,
                 struct muster_error *err);
     int (*submit)(void *self,

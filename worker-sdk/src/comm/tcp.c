@@ -575,14 +575,17 @@ static bool tcp_is_there(struct muster_error *why)
     return true; /* Sockets work everywhere. */
 }
 
-static int
-tcp_open(muster *m, const struct muster_comm_options *o, void **ret, struct muster_error *err)
+static int tcp_open(muster *m,
+                    const struct muster_comm_options *o,
+                    int64_t deadline_ns,
+                    void **ret,
+                    struct muster_error *err)
 {
     struct tcp_fabric f = {.size = 1, .ring_next = -1, .ring_prev = -1};
     struct tcp *c = NULL;
     int r = 0;
     if (muster_get_env(m)->world > 1)
-        r = tcp_meet(m, o, &f, err);
+        r = tcp_meet(m, o, deadline_ns, &f, err);
     if (r == 0)
         r = tcp_new(&f, o->timeout_ns, &c, err);
     if (r == 0)

@@ -21,6 +21,7 @@
 #include "base/limits.h"
 #include "base/mem.h"
 #include "base/parse.h"
+#include "worker-sdk/src/agent/progress_line.h"
 #include "worker-sdk/src/core/sdk.h"
 #include "worker-sdk/src/store/store_client.h"
 #include "worker-sdk/src/store/store_wire.h"
@@ -236,15 +237,16 @@ static int enter(struct meet *k, struct muster_error *err)
     id.same = "tcp 1";
     id.id_bytes = MESH_TOKEN_BYTES;
     id.maker = make_token;
-    id.timeout_ns = k->deadline_ns == MU_NEVER ? -1 : k->deadline_ns - mu_now_ns();
+    int64_t left_ns = k->deadline_ns - mu_now_ns();
+    id.timeout_ns = k->deadline_ns == MU_NEVER ? -1 : left_ns > 0 ? left_ns : 0;
     int r = muster_id_exchange(k->m, &id, k->start.token, &k->number, err);
     k->entered = r == 0;
     char prefix[NAME_BYTES + 8];
     (void)snprintf(prefix, sizeof prefix, "tcp/%s/", k->o->name);
     if (r == 0)
         r = sdk_store_open(k->m, prefix, &k->store, err);
-    if (r == 0 && k->o->timeout_ns >= 0)
-        muster_store_set_timeout(k->store, k->o->timeout_ns);
+    if (r == 0)
+        (void)store_limit(k->store, sdk_after_ns(k->deadline_ns, STORE_WORDS_NS));
     return r;
 }
 
@@ -253,8 +255,11 @@ static int connect_ranks(struct meet *k, struct tcp_fabric *ret, struct muster_e
     struct muster_cause cause;
     k->start.peers = k->peers;
     k->start.deadline_ns = k->deadline_ns == MU_NEVER ? INT64_MAX : k->deadline_ns;
-    if (mesh_connect(&k->start, ret, &cause) < 0)
+    if (mesh_connect(&k->start, ret, &cause) < 0) {
+        if (cause.peer >= 0 && cause.peer != (int32_t)k->start.rank)
+            line_blame(cause.peer);
         return sdk_error(err, cause.code, "%s", cause.text);
+    }
     ret->hosts = mu_zalloc(mu_mem_default(), k->start.size * sizeof *ret->hosts);
     for (uint32_t i = 0; ret->hosts != NULL && i < k->start.size; i++)
         (void)snprintf(ret->hosts[i], sizeof ret->hosts[i], "%s", k->peers[i].host);
@@ -296,6 +301,7 @@ static int meet(struct meet *k, struct tcp_fabric *ret, struct muster_error *err
 
 int tcp_meet(muster *m,
              const struct muster_comm_options *o,
+             int64_t deadline_ns,
              struct tcp_fabric *ret,
              struct muster_error *err)
 {
@@ -306,7 +312,7 @@ int tcp_meet(muster *m,
             err, -EINVAL,
             "the tcp backend connects all ranks with each other and takes %u at most, not %u",
             TCP_RANKS_MAX, env->world);
-    struct meet k = {.m = m, .o = o, .env = *env, .deadline_ns = sdk_deadline_ns(o->timeout_ns)};
+    struct meet k = {.m = m, .o = o, .env = *env, .deadline_ns = deadline_ns};
     k.start = (struct mesh_start){
         .rank = env->rank, .size = env->world, .tcp_listener = -1, .unix_listener = -1};
     int r = meet(&k, ret, &e);

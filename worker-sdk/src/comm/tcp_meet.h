@@ -4,9 +4,10 @@
 
 #include "worker-sdk/src/comm/tcp.h"
 
-/* Collective; ends at o->timeout_ns. o->name is there. */
+/* Collective; ends at the deadline. o->name is there. */
 int tcp_meet(muster *m,
              const struct muster_comm_options *o,
+             int64_t deadline_ns,
              struct tcp_fabric *ret,
              struct muster_error *err);
 

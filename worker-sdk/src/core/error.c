@@ -55,6 +55,12 @@ int64_t sdk_deadline_ns(int64_t timeout_ns)
     return at;
 }
 
+int64_t sdk_after_ns(int64_t deadline_ns, int64_t more_ns)
+{
+    int64_t at = 0;
+    return __builtin_add_overflow(deadline_ns, more_ns, &at) ? MU_NEVER : at;
+}
+
 int sdk_poll_ms(int64_t deadline_ns)
 {
     if (deadline_ns == MU_NEVER)

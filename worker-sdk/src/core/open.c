@@ -13,6 +13,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "worker-sdk/src/core/pmi.h"
+#include "worker-sdk/src/store/store_client.h"
 #include "worker-sdk/src/store/store_serve.h"
 
 /* A goodbye is a courtesy: whoever it is for may be gone. */
@@ -130,7 +131,16 @@ int sdk_store_open(muster *m, const char *sub_prefix, muster_store **ret, struct
     int n = snprintf(prefix, sizeof prefix, "%s%s", m->prefix, sub_prefix);
     if (n < 0 || (size_t)n >= sizeof prefix)
         return sdk_error(err, -ENAMETOOLONG, "the prefix '%.60s' is too long", sub_prefix);
-    return muster_store_open(m->store_host, m->store_port, prefix, m->timeout_ns, ret, err);
+    int64_t limit_ns = store_limit_ns(m->store);
+    int64_t timeout_ns = m->timeout_ns;
+    if (limit_ns < sdk_deadline_ns(timeout_ns)) {
+        int64_t left_ns = limit_ns - sdk_now_ns();
+        timeout_ns = left_ns > 0 ? left_ns : 0;
+    }
+    int r = muster_store_open(m->store_host, m->store_port, prefix, timeout_ns, ret, err);
+    if (r == 0)
+        muster_store_set_timeout(*ret, m->timeout_ns);
+    return r;
 }
 
 /* Connect and leave the mark by which rank 0 knows whom it serves. A mark that was there before is

@@ -35,12 +35,15 @@ int sdk_error_take(struct muster_error *e, const struct mu_err *from);
 int64_t sdk_now_ns(void);
 /* When a relative time-out is over; MU_NEVER for a negative one. */
 int64_t sdk_deadline_ns(int64_t timeout_ns);
+/* So much after a deadline; MU_NEVER stays. */
+int64_t sdk_after_ns(int64_t deadline_ns, int64_t more_ns);
 /* For poll(2): milliseconds until the deadline, rounded up, at least 0; -1: never. */
 int sdk_poll_ms(int64_t deadline_ns);
 
 /* Another connection to the job's store, for another thread or another part of the library. Its
  * keys are under the round's prefix, then `sub_prefix` (as "comm/world/"). -ENOTCONN: a world of
- * one without a store. Close with muster_store_close(). */
+ * one without a store. Close with muster_store_close(). Opened in the time that the handle's own
+ * connection is limited to (store_limit()); the limit itself is not handed on. */
 int sdk_store_open(muster *m, const char *sub_prefix, muster_store **ret, struct muster_error *err);
 
 /* progress.c: connect to the agent's socket where the environment names one, and set m->agent_fd;

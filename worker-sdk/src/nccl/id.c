@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/parse.h"
 #include "worker-sdk/src/core/sdk.h"
+#include "worker-sdk/src/store/store_client.h"
 
 #define LOOK_NS (1 * MU_NS_PER_S) /* How often rank 0 asks whether somebody gave up. */
 #define NAMED_MAX 5               /* Missing ranks that fit into a sentence. */
@@ -340,7 +341,9 @@ int muster_id_exchange(muster *m,
     if (aside == NULL)
         return sdk_error(err, -ENOMEM, "no memory for %" PRIu32 " ids", options->id_count);
     x.ids = aside;
+    int64_t former_ns = store_limit(x.start.store, sdk_after_ns(x.deadline_ns, STORE_WORDS_NS));
     r = x.start.store == NULL ? make_alone(&x, err) : exchange_over_store(&x, err);
+    store_unlimit(x.start.store, former_ns);
     if (r < 0)
         return r;
     memcpy(ids, aside, bytes);

@@ -51,7 +51,11 @@ struct nccl {
 };
 
 /* --- nccl_start.c --- */
-int nccl_open(muster *m, const struct muster_comm_options *o, void **ret, struct muster_error *err);
+int nccl_open(muster *m,
+              const struct muster_comm_options *o,
+              int64_t deadline_ns,
+              void **ret,
+              struct muster_error *err);
 void nccl_close(void *self);
 bool nccl_is_there(struct muster_error *why);
 

@@ -301,10 +301,13 @@ static int set_up(struct nccl *n,
     return r < 0 ? r : open_device(n, o, env, err);
 }
 
-int nccl_open(muster *m, const struct muster_comm_options *o, void **ret, struct muster_error *err)
+int nccl_open(muster *m,
+              const struct muster_comm_options *o,
+              int64_t deadline_ns,
+              void **ret,
+              struct muster_error *err)
 {
     const struct muster_env *env = muster_get_env(m);
-    int64_t deadline_ns = sdk_deadline_ns(o->timeout_ns);
     struct nccl *n = mu_zalloc(mu_mem_default(), sizeof *n);
     if (n == NULL)
         return sdk_error(err, -ENOMEM, "no memory for a communicator");

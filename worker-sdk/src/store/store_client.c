@@ -51,6 +51,7 @@ struct muster_store {
     char *prefix;
     size_t prefix_bytes;
     int64_t timeout_ns;
+    int64_t limit_ns; /* No call lasts longer; MU_NEVER: as its own time-out says. */
     struct mu_buf out; /* The request at hand. */
 };
 
@@ -178,6 +179,8 @@ static int run(struct call *c, struct muster_error *err)
         return sdk_error(err, -ENOMEM, "store %s: no memory for the request", c->what);
     if (err == NULL)
         err = &why;
+    if (c->deadline_ns > s->limit_ns)
+        c->deadline_ns = s->limit_ns;
     for (int attempt = 0;; attempt++) {
         if (!wire_is_alive(&s->wire)) {
             int r = wire_connect(&s->wire, c->deadline_ns, err);
@@ -435,6 +438,7 @@ static muster_store *store_new(const char *prefix, int64_t timeout_ns)
         return NULL;
     s->wire.fd = -1;
     s->timeout_ns = timeout_ns;
+    s->limit_ns = MU_NEVER;
     mu_buf_init(&s->out, mu_mem_default());
     s->prefix = mu_strdup(mu_mem_default(), prefix != NULL ? prefix : "");
     if (s->prefix == NULL) {
@@ -483,6 +487,25 @@ void muster_store_set_timeout(muster_store *s, int64_t timeout_ns)
 {
     if (s != NULL)
         s->timeout_ns = timeout_ns;
+}
+
+int64_t store_limit_ns(const muster_store *s)
+{
+    return s != NULL ? s->limit_ns : MU_NEVER;
+}
+
+int64_t store_limit(muster_store *s, int64_t until_ns)
+{
+    int64_t former_ns = store_limit_ns(s);
+    if (s != NULL && until_ns < former_ns)
+        s->limit_ns = until_ns;
+    return former_ns;
+}
+
+void store_unlimit(muster_store *s, int64_t former_ns)
+{
+    if (s != NULL)
+        s->limit_ns = former_ns;
 }
 
 /* --- commands --- */

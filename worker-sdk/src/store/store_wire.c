@@ -166,8 +166,17 @@ static int connect_to(const struct mu_addr *a, int64_t deadline_ns)
     return mu_steal_fd(&fd);
 }
 
+/* Why there is no store, from what tells least to what tells most. */
+enum reason {
+    REASON_NONE,
+    REASON_UNREACHED, /* No connection. */
+    REASON_SILENT,
+    REASON_CLOSED,
+    REASON_STRANGER /* It answers with something else. */
+};
+
 /* The first two commands of a connection, in one piece, and the answer to the second. */
-static int greet(struct wire *w, int64_t deadline_ns, struct muster_error *err)
+static int greet(struct wire *w, int64_t deadline_ns, enum reason *ret, struct muster_error *err)
 {
     char hello[GREETING_BYTES];
     char answer[4];
@@ -176,14 +185,20 @@ static int greet(struct wire *w, int64_t deadline_ns, struct muster_error *err)
     wire_put(hello + 1, VALIDATE_MAGIC, 4);
     hello[5] = PING;
     wire_put(hello + 6, w->nonce, 4);
-    int r = wire_send(w, hello, sizeof hello, deadline_ns, err);
+    int r = wire_send(w, hello, sizeof hello, deadline_ns, NULL);
     if (r == 0)
-        r = wire_receive(w, answer, sizeof answer, deadline_ns, err);
-    if (r == 0 && wire_number(answer, 4) != w->nonce) {
-        wire_drop(w);
-        r = sdk_error(err, -EPROTO, "what answers at %s port %u is no store", w->host, w->port);
+        r = wire_receive(w, answer, sizeof answer, deadline_ns, NULL);
+    if (r == 0 && wire_number(answer, 4) == w->nonce)
+        return 0;
+    wire_drop(w);
+    if (r == 0) {
+        *ret = REASON_STRANGER;
+        return sdk_error(err, -EPROTO, "what answers there does not speak the store's protocol");
     }
-    return r;
+    *ret = r == -ETIMEDOUT ? REASON_SILENT : REASON_CLOSED;
+    return sdk_error(err, r,
+                     r == -ETIMEDOUT ? "what listens there took the connection and says nothing"
+                                     : "what listens there closes the connection at once");
 }
 
 static int64_t sooner(int64_t a_ns, int64_t b_ns)
@@ -205,30 +220,47 @@ int wire_dial(const char *host, uint16_t port, int64_t deadline_ns, struct muste
     return sdk_error(err, fd, "%s", strerror(-fd));
 }
 
-/* Each address once. */
-static int connect_once(struct wire *w, int64_t deadline_ns, struct muster_error *err)
+/* The latest of the reasons that tell most; but a time-out that is only the end of our own time
+ * says nothing. */
+struct why {
+    enum reason reason;
+    struct muster_error err;
+};
+
+static void
+take_reason(struct why *kept, enum reason reason, const struct muster_error *err, bool cut)
 {
-    int r = -EHOSTUNREACH;
+    if (reason < kept->reason || (cut && err->code == -ETIMEDOUT && kept->reason != REASON_NONE))
+        return;
+    *kept = (struct why){reason, *err};
+}
+
+/* Each address once. */
+static int connect_once(struct wire *w, int64_t deadline_ns, struct why *why)
+{
     for (size_t i = 0; i < w->address_count; i++) {
-        int64_t until_ns = sooner(sdk_deadline_ns(ATTEMPT_NS), deadline_ns);
+        enum reason reason = REASON_UNREACHED;
+        struct muster_error err = {0};
+        int64_t attempt_ns = sdk_deadline_ns(ATTEMPT_NS);
+        int64_t until_ns = sooner(attempt_ns, deadline_ns);
         int fd = connect_to(&w->address[i], until_ns);
-        if (fd < 0) {
-            r = sdk_error(err, fd, "%s", strerror(-fd));
-            continue;
+        if (fd >= 0) {
+            w->fd = fd;
+            if (greet(w, until_ns, &reason, &err) == 0)
+                return 0;
+        } else {
+            (void)sdk_error(&err, fd, "%s", strerror(-fd));
         }
-        w->fd = fd;
-        r = greet(w, until_ns, err);
-        if (r == 0)
-            return 0;
+        take_reason(why, reason, &err, until_ns < attempt_ns);
     }
-    return r;
+    return why->err.code;
 }
 
 int wire_connect(struct wire *w, int64_t deadline_ns, struct muster_error *err)
 {
     int64_t pause_ns = PAUSE_FIRST_NS;
     int64_t began_ns = sdk_now_ns();
-    struct muster_error why = {0};
+    struct why why = {REASON_NONE, {-EHOSTUNREACH, "it has no address"}};
     wire_drop(w);
     for (;;) {
         int r = connect_once(w, deadline_ns, &why);
@@ -238,7 +270,8 @@ int wire_connect(struct wire *w, int64_t deadline_ns, struct muster_error *err)
             return sdk_error(err, r == -EPROTO ? r : -ETIMEDOUT,
                              "no store at %s port %u within %.1f s (%s): is it served there, by "
                              "the launcher or by rank 0?",
-                             w->host, w->port, (double)(sdk_now_ns() - began_ns) / 1e9, why.text);
+                             w->host, w->port, (double)(sdk_now_ns() - began_ns) / 1e9,
+                             why.err.text);
     }
 }
 
