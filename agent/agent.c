@@ -31,14 +31,14 @@ struct failed {
     int64_t unix_s;
     char *error_path;
     char *error_text;
-    char *last_lines; /* What it wrote last, of the first one, where that passes through us. */
+    bool has_output; /* Its last lines are known. */
 };
 
 enum {
-    LAST_LINES = 10,
-    LAST_LINES_BYTES = 2048,
-    LAST_LINES_MS = 200, /* The pump may be held up by a disk. */
-    OUTPUT_FILES = 6     /* Descriptors of a worker whose output passes through us, at most. */
+    LAST_LINES_MS = 200,  /* The pump may be held up by a disk. */
+    REPORT_LINES = 40,    /* All that is said at the end. */
+    CONSEQUENCES_MAX = 8, /* Named; more are counted. */
+    OUTPUT_FILES = 6      /* Descriptors of a worker whose output passes through us, at most. */
 };
 
 struct agent {
@@ -66,6 +66,10 @@ struct agent {
     char run_id[MU_RUN_ID_BYTES];
     struct failed *failed; /* nproc entries. */
     uint32_t failed_count;
+    char
+        last_lines[MU_OUTPUT_BYTES]; /* Of the first of them, where its output passes through us. */
+    struct work_exit consequences[CONSEQUENCES_MAX]; /* Failed by themselves while being stopped. */
+    uint32_t consequence_count;
     bool leaving; /* EXIT was decided: handles are being closed. */
     bool link_open;
     bool work_open;
@@ -176,9 +180,10 @@ static void forget_failures(struct agent *a)
     for (uint32_t i = 0; i < a->failed_count; i++) {
         free(a->failed[i].error_path);
         free(a->failed[i].error_text);
-        free(a->failed[i].last_lines);
     }
     a->failed_count = 0;
+    a->consequence_count = 0;
+    a->last_lines[0] = '\0';
 }
 
 /* A fresh port for the next round that this node may lead: a port is never picked and then lost to
@@ -208,17 +213,17 @@ static void on_all_gone(void *arg)
 /* What the first one to fail wrote last: its own words, where it left no error file. */
 static void note_last_lines(struct agent *a, struct failed *f, struct plan_error *pe)
 {
-    char text[LAST_LINES_BYTES];
     if (f != a->failed)
         return;
-    output_last_lines(a->output, f->exit.local_rank, LAST_LINES, LAST_LINES_MS, text, sizeof text);
-    if (text[0] == '\0')
+    output_last_lines(a->output, f->exit.local_rank, a->o->last_lines, LAST_LINES_MS, a->last_lines,
+                      sizeof a->last_lines);
+    f->has_output = a->last_lines[0] != '\0';
+    if (!f->has_output)
         return;
-    f->last_lines = mu_strdup(mu_mem_default(), text);
     /* Whoever is ended from outside has said nothing of it. */
     bool from_outside = f->exit.status == -SIGKILL || f->exit.status == -SIGTERM;
     if (!pe->found && !from_outside)
-        plan_error_last_line(pe, text);
+        plan_error_last_line(pe, a->last_lines);
 }
 
 /* Keep what the report will say of it. Returns the words for the cause; they live until the next
@@ -255,6 +260,18 @@ static bool is_of_interest(const struct agent *a, const struct work_exit *e)
     return a->failed_count > 0 && e->status != -a->life.signo && e->status != -SIGKILL;
 }
 
+/* It failed by itself, though something else had failed before. */
+static void note_consequence(struct agent *a, const struct work_exit *e)
+{
+    bool ours = e->status == -a->life.signo || e->status == -SIGKILL ||
+                e->status == 128 + a->life.signo; /* It ended as it was told. */
+    if (e->status == 0 || a->life.state != LIFE_STOPPING || ours)
+        return;
+    if (a->consequence_count < CONSEQUENCES_MAX)
+        a->consequences[a->consequence_count] = *e;
+    a->consequence_count++;
+}
+
 static void note_exit(void *arg, const struct work_exit *e)
 {
     struct agent *a = arg;
@@ -263,6 +280,10 @@ static void note_exit(void *arg, const struct work_exit *e)
     struct plan_error pe = {0};
     if (is_of_interest(a, e))
         ev.text = note_failure(a, e, &pe);
+    else
+        note_consequence(a, e);
+    if (a->failed_count == 1)
+        ev.output = a->last_lines;
     note_end(a, e, ev.text);
     step(a, &ev);
     plan_error_fini(&pe);
@@ -326,7 +347,9 @@ static int prepare_round(struct agent *a, struct work_round *round, struct mu_er
     }
     if (r < 0)
         return r;
-    if (round->shown != NULL || round->stdout_path != NULL || round->stderr_path != NULL)
+    round->passed = a->o->last_lines > 0 ? output_passable() : 0;
+    if (round->passed != 0 || round->shown != NULL || round->stdout_path != NULL ||
+        round->stderr_path != NULL)
         work_expect_files(a->work, OUTPUT_FILES * a->o->nproc);
     return output_open(a->output, round, err);
 }
@@ -359,7 +382,41 @@ static void spawn(struct agent *a)
 
 /* ------------------------------------------------------------------ the end */
 
-static void report_failures(const struct agent *a)
+static uint32_t count_lines(const struct mu_buf *b)
+{
+    uint32_t lines = 0;
+    for (size_t i = 0; i < b->n; i++)
+        lines += b->p[i] == '\n';
+    return lines;
+}
+
+/* Those of this node that failed because of it, where none failed before: one line. */
+static void say_consequences(const struct agent *a)
+{
+    char name[16];
+    uint32_t shown =
+        a->consequence_count < CONSEQUENCES_MAX ? a->consequence_count : CONSEQUENCES_MAX;
+    if (a->consequence_count == 0 || a->failed_count > 0)
+        return;
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    (void)mu_buf_addf(&b, "after that, on %s:", a->life.config.hello.host);
+    for (uint32_t i = 0; i < shown; i++) {
+        const struct work_exit *e = &a->consequences[i];
+        (void)mu_buf_addf(&b, "%s rank %u (pid %d) ", i > 0 ? "," : "",
+                          (uint32_t)a->life.start.rank_base + e->local_rank, e->pid);
+        if (e->status > 0)
+            (void)mu_buf_addf(&b, "exited with status %d", e->status);
+        else
+            (void)mu_buf_addf(&b, "was ended by %s", mu_signal_name(-e->status, name));
+    }
+    if (a->consequence_count > shown)
+        (void)mu_buf_addf(&b, " and %u more failed", a->consequence_count - shown);
+    say(a, mu_buf_cstr(&b));
+}
+
+/* lines: how long it may be. */
+static void report_failures(const struct agent *a, uint32_t lines)
 {
     if (a->failed_count == 0 || a->life.success)
         return;
@@ -376,12 +433,12 @@ static void report_failures(const struct agent *a)
             .unix_s = f->unix_s,
             .error_file = f->error_path,
             .text = f->error_text,
-            .output = f->last_lines,
+            .has_output = f->has_output,
             .extra = f->exit.oom_killed ? "killed by the kernel: out of memory" : NULL};
     }
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
-    report_block(&b, plan_title(a->plan), a->life.config.hello.host, w, a->failed_count);
+    report_block(&b, plan_title(a->plan), a->life.config.hello.host, w, a->failed_count, lines);
     put_words(a, b.p, b.n);
     free(w);
 }
@@ -412,10 +469,15 @@ static void say_outcome(const struct agent *a)
     (void)mu_buf_addf(&b, "job %s failed: ", a->run_id);
     mu_cause_sentence(&l->cause, &b);
     if (l->start.round > 0)
-        (void)mu_buf_addf(&b, " (round %" PRId64 ", %u of %u restarts used)", l->start.round,
-                          l->restarts, l->max_restarts);
+        (void)mu_buf_addf(&b, " (round %" PRId64 ", %u of %u restarts used%s%s)", l->start.round,
+                          l->restarts, l->max_restarts, l->spent_by[0] != '\0' ? ", by " : "",
+                          l->spent_by);
     say(a, mu_buf_cstr(&b));
-    report_failures(a);
+    mu_buf_reset(&b);
+    report_output(&b, a->name, l->cause_output);
+    put_words(a, b.p, b.n);
+    report_failures(a, REPORT_LINES - 1 - count_lines(&b));
+    say_consequences(a);
     copy_error_file(a);
 }
 

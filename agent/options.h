@@ -119,6 +119,7 @@ struct agent_options {
     const char *copy_words[2];         /* --duplicate-stdout-filters, -stderr-; NULL: not given. */
     bool events_on_console;            /* --event-log-handler=console */
     bool exit_status_first;            /* --exit-status=first */
+    uint32_t last_lines;               /* --last-lines; 0: workers inherit stderr. */
     int64_t monitor_interval_ns;       /* Checked; nothing here polls. */
     enum mu_log_level log_level;
     enum mu_log_format log_format;

@@ -271,6 +271,15 @@ static int set_exit_status(struct reading *rd, const char *text, const char *wha
     return 0;
 }
 
+static int set_last_lines(struct reading *rd, const char *text, const char *what)
+{
+    int64_t n = 0;
+    int r = option_int(rd, 2, text, 0, MU_OUTPUT_LINES_MAX, what, &n);
+    if (r == 0)
+        rd->o->last_lines = (uint32_t)n;
+    return r;
+}
+
 static int signal_number(const char *name)
 {
     static const struct {
@@ -509,6 +518,10 @@ const struct option_row option_rows[] = {
      "(as torchrun does: the default with backend c10d)."},
     {"exit-status", 0, OPTION_OWN | OPTION_WORDS, "one|first", set_exit_status, "one",
      "What a failed job ends with: 1, as torchrun, or the first failing worker's own status (128 + n for signal n)."},
+    {"last-lines", 0, OPTION_OWN, "N", set_last_lines, "10",
+     "How many of the last lines of the worker that failed first are shown at the end, on every node; at most 20. For that a "
+     "worker's stderr passes through the agent, byte by byte, unless that is a terminal; so does its stdout where both lead to the same "
+     "place. 0: workers inherit both, and the lines are known only where --tee, --redirects or --label brings them here."},
     {"label", 0, OPTION_OWN, NULL, set_label, NULL,
      "What workers write to the console plainly gets --tee's prefix before each line, too. No files."},
     {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",

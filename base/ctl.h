@@ -99,7 +99,8 @@
 
 #define CTL_FAILED_FIELDS(STR, INT, INTS, CAUSE)                                                   \
     INT(round, 1, UINT32_MAX, 1, 1, "the round")                                                   \
-    CAUSE(cause, "what failed first on this node")
+    CAUSE(cause, "what failed first on this node")                                                 \
+    STR(output, MU_OUTPUT_BYTES, 0, "last lines of that worker, where they are known")
 
 #define CTL_FINISHED_FIELDS(STR, INT, INTS, CAUSE)                                                 \
     INT(round, 1, UINT32_MAX, 1, 1, "the round: all workers of this node exited with 0")
@@ -107,7 +108,8 @@
 #define CTL_STOP_FIELDS(STR, INT, INTS, CAUSE)                                                     \
     INT(round, 1, UINT32_MAX, 1, 1, "the round to stop")                                           \
     INT(final, 0, 1, 1, 0, "1: no round follows")                                                  \
-    CAUSE(cause, "the first cause")
+    CAUSE(cause, "the first cause")                                                                \
+    STR(output, MU_OUTPUT_BYTES, 0, "last lines of the worker that it names")
 
 #define CTL_STOPPED_FIELDS(STR, INT, INTS, CAUSE)                                                  \
     INT(round, 1, UINT32_MAX, 1, 1, "the round: no process of it is left on this node")            \
@@ -130,7 +132,9 @@
     INT(round, 0, UINT32_MAX, 1, 0, "the last round")                                              \
     INT(restarts, 0, MU_RESTARTS_MAX, 1, 0, "restarts used")                                       \
     INT(max_restarts, 0, MU_RESTARTS_MAX, 1, 0, "restarts allowed")                                \
-    CAUSE(cause, "the first cause of the last failure, when success is 0")
+    CAUSE(cause, "the first cause of the last failure, when success is 0")                         \
+    STR(output, MU_OUTPUT_BYTES, 0, "last lines of the worker that it names")                      \
+    STR(spent_by, MU_MESSAGE_BYTES, 0, "which failures spent the restarts, the last ones if many")
 
 /* Message, lower-case name on the wire, who sends it ('A' agent, 'S' server, 'B' both), what it
  * says. */

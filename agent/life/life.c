@@ -200,10 +200,13 @@ static uint64_t next_random(struct life *l)
     return l->random * UINT64_C(2685821657736338717);
 }
 
-static void take_cause(struct life *l, const struct mu_cause *c)
+/* output: last lines of the worker it names, or NULL. */
+static void take_cause(struct life *l, const struct mu_cause *c, const char *output)
 {
     l->cause = *c;
     l->has_cause = c->kind != MU_CAUSE_NONE;
+    if (output != l->cause_output)
+        (void)snprintf(l->cause_output, sizeof l->cause_output, "%s", output != NULL ? output : "");
 }
 
 static struct mu_cause
@@ -221,14 +224,15 @@ cause_here(const struct life *l, enum mu_cause_kind kind, const char *text, int6
 }
 
 /* The round failed or must be left here: our own cause, until the server tells the first one. */
-static void fail_here(struct life *l, const struct mu_cause *c)
+static void fail_here(struct life *l, const struct mu_cause *c, const char *output)
 {
     if (l->failure_untold)
         return;
     l->failure = *c;
+    (void)snprintf(l->failure_output, sizeof l->failure_output, "%s", output != NULL ? output : "");
     l->failure_untold = true;
     if (!l->has_cause)
-        take_cause(l, c);
+        take_cause(l, c, output);
     send(l, CTL_FAILED);
 }
 
@@ -348,7 +352,7 @@ static int refused(struct life *l, int64_t now_ns, const struct life_event *ev)
     }
     l->told_why = true;
     struct mu_cause c = cause_here(l, MU_CAUSE_NODE_FAILED, r->text, ev->unix_ms);
-    take_cause(l, &c);
+    take_cause(l, &c, NULL);
     l->exit_status = 1;
     l->leaving = true;
     if (l->state == LIFE_RUNNING)
@@ -387,7 +391,7 @@ static int fence(struct life *l, int64_t unix_ms)
                                    "are stopped before others may take their place",
                                    unix_ms);
     l->signo = SIGNO_TERM;
-    take_cause(l, &c);
+    take_cause(l, &c, NULL);
     say(l, c.message);
     return LIFE_EV_BROKEN;
 }
@@ -444,7 +448,7 @@ static int spawn_failed(struct life *l, int64_t now_ns, const struct life_event 
     struct mu_cause c = cause_here(l, MU_CAUSE_SPAWN_FAILED, ev->text, ev->unix_ms);
     c.local_rank = (int32_t)ev->local_rank;
     c.rank = (int32_t)l->start.rank_base + c.local_rank;
-    fail_here(l, &c);
+    fail_here(l, &c, NULL);
     return LIFE_EV_BROKEN;
 }
 
@@ -475,7 +479,7 @@ static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *
     c.pid = l->pids[ev->local_rank];
     c.exit_code = ev->status > 0 ? ev->status : 0;
     c.signo = ev->status < 0 ? -ev->status : 0;
-    fail_here(l, &c);
+    fail_here(l, &c, ev->output);
     return LIFE_EV_BROKEN;
 }
 
@@ -561,7 +565,7 @@ static void note_stop(struct life *l, const struct ctl_stop *m)
     l->told_stop_round = (uint32_t)m->round;
     l->final = m->final != 0;
     l->failure_untold = false;
-    take_cause(l, &m->cause);
+    take_cause(l, &m->cause, m->output);
     if (news && !l->final && !l->leaving) /* The end of the job says its cause itself. */
         say_why_again(l, m);
 }
@@ -603,8 +607,9 @@ static void note_end(struct life *l, const struct ctl_end *m)
     l->success = m->success != 0;
     l->restarts = (uint32_t)m->restarts;
     l->max_restarts = (uint32_t)m->max_restarts;
+    memcpy(l->spent_by, m->spent_by, sizeof l->spent_by);
     if (!l->success && m->cause.kind != MU_CAUSE_NONE)
-        take_cause(l, &m->cause);
+        take_cause(l, &m->cause, m->output);
     if (!l->leaving)
         l->exit_status = l->success ? 0 : 1;
 }
@@ -676,7 +681,7 @@ static void leave(struct life *l, const struct life_event *ev)
     l->exit_status = 1;
     l->signo = ev->type == LIFE_EV_OWNER_GONE ? SIGNO_TERM : ev->signo;
     if (!l->has_cause)
-        take_cause(l, &c);
+        take_cause(l, &c, NULL);
     l->bye = c;
 }
 
@@ -704,7 +709,7 @@ static int signal_running(struct life *l, int64_t now_ns, const struct life_even
     l->told_leave_ns = now_ns;
     if (ev->type == LIFE_EV_SIGNAL && ev->text == NULL)
         say_how_long(l, ev->signo);
-    fail_here(l, &l->bye);
+    fail_here(l, &l->bye, NULL);
     return LIFE_EV_BROKEN;
 }
 
@@ -810,7 +815,7 @@ static bool server_given_up(struct life *l, int64_t now_ns, int64_t unix_ms)
     if (l->has_cause || l->state == LIFE_FINISHED)
         say(l, l->state == LIFE_FINISHED ? c.message : text);
     if (!l->has_cause)
-        take_cause(l, &c);
+        take_cause(l, &c, NULL);
     return true;
 }
 

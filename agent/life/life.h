@@ -78,6 +78,7 @@ struct life_event {
     const int32_t *pids; /* SPAWNED: nproc process ids, borrowed for the call. */
     const char *text;    /* LINK_*, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
                             for the call. */
+    const char *output;  /* WORKER_EXIT: the last lines that it wrote, or NULL; borrowed. */
     int64_t unix_ms;     /* Wall clock, only copied into causes. */
 };
 
@@ -165,15 +166,16 @@ struct life {
     bool any_untold;
     int64_t tell_at_ns;
 
-    bool failure_untold;      /* `failure` was not yet answered by STOP. */
-    struct mu_cause failure;  /* What failed first here in this round. */
-    bool final;               /* STOP said that no round follows. */
-    bool leaving;             /* Exit when nothing is left. */
-    bool ended;               /* END was heard. */
-    bool killed;              /* STOPPING: SIGKILL was sent. */
-    bool kill_at_once;        /* No grace: our own launcher is dead. */
-    uint32_t stopped_round;   /* For STOPPED. */
-    struct mu_cause bye;      /* Why we leave, for BYE. */
+    bool failure_untold;                  /* `failure` was not yet answered by STOP. */
+    struct mu_cause failure;              /* What failed first here in this round. */
+    char failure_output[MU_OUTPUT_BYTES]; /* And what it wrote last. */
+    bool final;                           /* STOP said that no round follows. */
+    bool leaving;                         /* Exit when nothing is left. */
+    bool ended;                           /* END was heard. */
+    bool killed;                          /* STOPPING: SIGKILL was sent. */
+    bool kill_at_once;                    /* No grace: our own launcher is dead. */
+    uint32_t stopped_round;               /* For STOPPED. */
+    struct mu_cause bye;                  /* Why we leave, for BYE. */
     int64_t stop_deadline_ns; /* STOPPING: when the next rung of the ladder is due. ENDING: how long
                                  to wait. */
     int signo;                /* For the SIGNAL action. */
@@ -181,7 +183,9 @@ struct life {
     bool success;
     bool has_cause;
     struct mu_cause cause; /* The first cause, as the server told it, or our own verdict. */
-    uint32_t restarts;     /* As END or START told. */
+    char cause_output[MU_OUTPUT_BYTES]; /* Last lines of the worker it names; "": none known. */
+    char spent_by[MU_MESSAGE_BYTES];    /* Which failures spent restarts, as END told. */
+    uint32_t restarts;                  /* As END or START told. */
     uint32_t max_restarts;
     int exit_status;
     char last_error[256]; /* Of the link. */

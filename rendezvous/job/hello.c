@@ -135,7 +135,7 @@ static int take_member(struct job *j, uint32_t slot)
     n->node_rank = (int32_t)rank;
     roster_set(j, slot, states[h->round_state]);
     if (h->round_cause.kind != MU_CAUSE_NONE)
-        job_new_cause(j, &h->round_cause); /* The server that died had decided already. */
+        (void)job_new_cause(j, &h->round_cause); /* The server that died had decided already. */
     MU_ASSERT(j->pending > 0);
     return --j->pending == 0 ? JOB_EV_RESUMED : 0;
 }

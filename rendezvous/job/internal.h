@@ -78,8 +78,10 @@ int job_accounted(struct job *j);
 void job_lose(struct job *j, uint32_t slot, bool connection_gone);
 /* Say the last word to a node; its slot stays for status. */
 void job_dismiss(struct job *j, uint32_t slot);
-/* The first cause of a round stays; what comes after it is a consequence. */
-void job_new_cause(struct job *j, const struct mu_cause *c);
+/* The first cause of a round stays; what comes after it is a consequence. True: it is the first. */
+bool job_new_cause(struct job *j, const struct mu_cause *c);
+/* A restart is spent on the cause: note by whom. */
+void job_note_spent(struct job *j);
 struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n);
 void job_node_cause(struct job *j, enum mu_cause_kind kind, const struct job_node *n);
 

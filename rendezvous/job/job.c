@@ -263,6 +263,7 @@ static void fill_stop(const struct job *j, const struct job_node *n, struct ctl_
     m->round = stale ? n->stale_round : j->round;
     m->final = !stale && j->final;
     m->cause = j->cause;
+    memcpy(m->output, j->cause_output, sizeof m->output);
     if (!j->has_cause) {
         m->cause = MU_CAUSE_INIT;
         m->cause.kind = MU_CAUSE_NODE_SILENT;
@@ -301,7 +302,10 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         ret->u.end.round = j->round;
         ret->u.end.restarts = j->restarts;
         ret->u.end.max_restarts = j->max_restarts;
-        if (j->has_cause && j->state == JOB_FAILED)
+        memcpy(ret->u.end.spent_by, j->spent_by, sizeof j->spent_by);
+        if (j->has_cause && j->state == JOB_FAILED) {
             ret->u.end.cause = j->cause;
+            memcpy(ret->u.end.output, j->cause_output, sizeof j->cause_output);
+        }
     }
 }

@@ -236,7 +236,9 @@ struct job {
     bool final; /* STOPPING: no round follows. */
     bool has_cause;
     struct mu_cause cause; /* First cause of the round that is being or was last stopped. */
-    uint32_t consequences; /* Failures reported after it. */
+    char cause_output[MU_OUTPUT_BYTES]; /* Last lines of the worker it names. */
+    uint32_t consequences;              /* Failures reported after it. */
+    char spent_by[MU_MESSAGE_BYTES];    /* "rank 0 on n1 (round 1), ...": who cost the restarts. */
 
     int64_t since_ns; /* When this state began. */
     int64_t created_unix_ms;

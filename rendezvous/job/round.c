@@ -70,6 +70,8 @@ int row_stop_round(struct job *j, int64_t now_ns, const struct job_event *ev, st
     if (mu_cause_costs_restart(j->cause.kind)) {
         j->final = j->restarts >= j->max_restarts;
         j->restarts += !j->final;
+        if (!j->final)
+            job_note_spent(j);
     }
     j->pending = 0;
     for (uint32_t r = 0; r < j->round_nodes; r++) {
@@ -163,7 +165,7 @@ int row_give_up(struct job *j, int64_t now_ns, const struct job_event *ev, struc
     (void)snprintf(c.message, sizeof c.message, "%s",
                    mu_buf_cstr(&b)); /* A cut sentence is still a sentence. */
     mu_buf_fini(&b);
-    job_new_cause(j, &c);
+    (void)job_new_cause(j, &c);
     tell_end(j, now_ns, ev->unix_ms);
     return 0;
 }

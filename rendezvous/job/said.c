@@ -80,7 +80,8 @@ int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, st
     if (c.host[0] == '\0')
         memcpy(c.host, n->hello.host, sizeof c.host);
     note_failed_worker(n, &c);
-    job_new_cause(j, &c);
+    if (job_new_cause(j, &c))
+        memcpy(j->cause_output, m->output, sizeof j->cause_output);
     return JOB_EV_BROKEN;
 }
 
@@ -188,7 +189,7 @@ static void cause_of_leaving(struct job *j, const struct job_event *ev, const st
         c.kind = said->kind;
     if (said != NULL)
         memcpy(c.message, said->message, sizeof c.message);
-    job_new_cause(j, &c);
+    (void)job_new_cause(j, &c);
 }
 
 /* The server is in that agent's process, and goes with it: nobody could begin another round. */

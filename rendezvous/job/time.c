@@ -106,7 +106,7 @@ int row_recover_deadline(struct job *j,
         (void)snprintf(c.message, sizeof c.message,
                        "%u of %u nodes did not come back after the server's restart", j->pending,
                        j->round_nodes);
-        job_new_cause(j, &c);
+        (void)job_new_cause(j, &c);
         j->missing_fenced = true;
         return JOB_EV_BROKEN;
     }
