@@ -229,6 +229,8 @@ int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, 
         n->rank_base = (int32_t)world;
         world += (uint32_t)n->hello.nproc;
         j->pending += owes_finished(n);
+        if (n->state == JOB_NODE_FINISHED)
+            job_note_finished(j, now_ns);
         if (n->state == JOB_NODE_STOPPING || n->state == JOB_NODE_STOPPED)
             stopped = n;
     }
@@ -261,6 +263,7 @@ static int run_member_back(struct job *j, uint32_t slot)
     }
     if (n->hello.round_state == 1 && owes_finished(n)) {
         roster_set(j, slot, JOB_NODE_FINISHED);
+        job_note_finished(j, j->nodes[slot].heard_ns);
         return --j->pending == 0 ? JOB_EV_OVER : 0;
     }
     if (n->state == JOB_NODE_STARTING)

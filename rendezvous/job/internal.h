@@ -7,7 +7,9 @@
 #define NEVER INT64_MAX
 #define NS_PER_MS INT64_C(1000000)
 #define FIRST_WORD_NS INT64_C(5000000000) /* No wait is silent for longer. */
-#define ROUND_MAX 2147483647U             /* The server counts them one by one: no job gets near. */
+#define GONE_WORD_NS                                                                               \
+    INT64_C(500000000)        /* Where a round has just ended: who is it that is missing? */
+#define ROUND_MAX 2147483647U /* The server counts them one by one: no job gets near. */
 #define WORD_GAP_MAX_NS INT64_C(300000000000)
 
 /* --- roster.c: who is here --- */
@@ -69,6 +71,10 @@ void job_send(struct job *j,
               enum ctl_type msg); /* Nothing where there is no connection. */
 struct job_node *job_node_of(struct job *j, const struct job_event *ev);
 void job_enter(struct job *j, int64_t now_ns); /* A state begins: its words are due anew. */
+/* A node has finished while others run: it will be told for whom it waits. */
+void job_note_finished(struct job *j, int64_t now_ns);
+/* What such a node hears. */
+void job_finished_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b);
 void job_watch_lease(struct job *j, const struct job_node *n);
 /* GATHERING: JOB_EV_READY when the round can begin, else 0. */
 int job_ready(struct job *j, int64_t now_ns);

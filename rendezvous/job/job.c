@@ -127,6 +127,16 @@ void job_enter(struct job *j, int64_t now_ns)
     j->since_ns = now_ns;
     j->next_word_ns = now_ns + FIRST_WORD_NS;
     j->word_gap_ns = FIRST_WORD_NS;
+    j->finished_ns = NEVER;
+}
+
+void job_note_finished(struct job *j, int64_t now_ns)
+{
+    if (j->finished_ns != NEVER)
+        return;
+    j->finished_ns = now_ns;
+    j->next_word_ns = now_ns + FIRST_WORD_NS;
+    j->word_gap_ns = FIRST_WORD_NS;
 }
 
 static int64_t sooner(int64_t a, int64_t b)
@@ -148,7 +158,7 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
     case JOB_RECOVERING:
         return sooner(sooner(at, j->next_word_ns), j->since_ns + j->fence_ns);
     case JOB_RUNNING:
-        return at;
+        return j->finished_ns != NEVER ? sooner(at, j->next_word_ns) : at;
     case JOB_STOPPING:
         return sooner(sooner(at, j->next_word_ns), j->missing_fenced ? NEVER : j->missing_until_ns);
     case JOB_SUCCEEDED:
@@ -173,6 +183,7 @@ int job_init(struct job *j,
                       .missing_fenced = true,
                       .gather_deadline_ns = NEVER,
                       .last_call_at_ns = NEVER,
+                      .finished_ns = NEVER,
                       .next_word_ns = NEVER,
                       .lease_check_ns = NEVER,
                       .deadline_ns = NEVER};
@@ -291,8 +302,12 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
     } else if (type == CTL_WAITING) {
         struct mu_buf b;
         mu_buf_init(&b, j->mem);
-        job_sentence(j, j->word_now_ns, &b);
-        if (j->state == JOB_RUNNING)
+        bool finished = j->state == JOB_RUNNING && n->in_round;
+        if (finished)
+            job_finished_sentence(j, j->word_now_ns, &b);
+        else
+            job_sentence(j, j->word_now_ns, &b);
+        if (j->state == JOB_RUNNING && !finished)
             (void)mu_buf_adds(
                 &b, "; this node waits as a spare (another job needs an id of its own: --rdzv-id)");
         (void)snprintf(ret->u.waiting.text, sizeof ret->u.waiting.text, "%s", mu_buf_cstr(&b));

@@ -246,6 +246,7 @@ struct job {
     int64_t ended_unix_ms;
     int64_t gather_deadline_ns; /* GATHERING: join time-out. */
     int64_t last_call_at_ns;    /* GATHERING: start with what is here; MU_NEVER: not running. */
+    int64_t finished_ns;        /* RUNNING: when the first node had finished; MU_NEVER: none has. */
     int64_t next_word_ns;       /* When the next WAITING line is due. */
     int64_t word_now_ns;        /* The step that said the last one. */
     int64_t word_gap_ns;        /* And how long after it the one that follows. */

@@ -120,7 +120,10 @@ int row_gather(struct job *j, int64_t now_ns, const struct job_event *ev, struct
     j->gather_deadline_ns = now_ns + j->join_timeout_ns;
     j->last_call_at_ns = NEVER;
     j->lease_check_ns = now_ns; /* Who waits may be silent for one lease only: look anew. */
-    return j->node_count == 0 ? JOB_EV_ABANDONED : job_ready(j, now_ns);
+    int news = j->node_count == 0 ? JOB_EV_ABANDONED : job_ready(j, now_ns);
+    if (news == 0)
+        j->next_word_ns = now_ns + GONE_WORD_NS;
+    return news;
 }
 
 /* Say the last word to a node; its slot stays for status. */

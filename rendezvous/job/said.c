@@ -109,6 +109,7 @@ int row_run_finished(struct job *j, int64_t now_ns, const struct job_event *ev, 
         !owes_finished(job_node_of(j, ev)))
         return 0;
     finish_node(j, ev->node);
+    job_note_finished(j, now_ns);
     return --j->pending == 0 ? JOB_EV_OVER : 0;
 }
 
