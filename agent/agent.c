@@ -63,6 +63,7 @@ struct agent {
     bool left;          /* Everything is closed but what the loop closes by itself. */
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
+    bool usr1_is_term; /* Not in --signals-to-handle: a scheduler's warning means SIGTERM. */
     char run_id[MU_RUN_ID_BYTES];
     struct failed *failed; /* nproc entries. */
     uint32_t failed_count;
@@ -532,7 +533,7 @@ static void on_output_finished(void *arg)
     sigset_t handled; /* What still comes must not end us by its default action. */
     (void)sigemptyset(&handled);
     for (uint32_t i = 0; i < a->signal_count; i++)
-        (void)sigaddset(&handled, a->o->signals[i]);
+        (void)sigaddset(&handled, a->signals[i].signum);
     (void)sigprocmask(SIG_BLOCK, &handled, NULL);
     for (uint32_t i = 0; i < a->signal_count; i++)
         uv_close((uv_handle_t *)&a->signals[i], NULL);
@@ -605,7 +606,7 @@ static void carry_out(struct agent *a, const struct life_action *action)
         break;
     case LIFE_ACT_KILL:
         if (a->life.alive > 0)
-            mu_log(MU_WARN, "workers.kill", "job=%s round=%" PRId64 " count=%u", a->run_id,
+            mu_log(MU_INFO, "workers.kill", "job=%s round=%" PRId64 " count=%u", a->run_id,
                    a->life.start.round, a->life.alive);
         work_kill(a->work);
         break;
@@ -766,7 +767,10 @@ static void on_signal(uv_signal_t *s, int signo)
         output_abandon(a->output);
         return;
     }
-    step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = signo});
+    bool is_warning = signo == SIGUSR1 && a->usr1_is_term;
+    step(a, &(struct life_event){.type = LIFE_EV_SIGNAL,
+                                 .signo = signo,
+                                 .workers_signo = is_warning ? SIGTERM : signo});
 }
 
 /* What the kernel does not wake is ended as if we had been told to stop: here nothing would start
@@ -893,25 +897,33 @@ static bool is_nohup(int signo)
     return signo == SIGHUP && sigaction(signo, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
+static int watch_signal(struct agent *a, int signo, struct mu_err *err)
+{
+    uv_signal_t *s = &a->signals[a->signal_count];
+    int r = uv_signal_init(&a->loop, s);
+    if (r < 0)
+        return mu_err_set(err, r, "signals: %s", uv_strerror(r));
+    a->signal_count++;
+    s->data = a;
+    r = uv_signal_start(s, on_signal, signo);
+    if (r < 0)
+        return mu_err_set(err, r, "--signals-to-handle: signal %d cannot be handled: %s", signo,
+                          uv_strerror(r));
+    return 0;
+}
+
 static int watch_signals(struct agent *a, struct mu_err *err)
 {
+    int r = 0;
     (void)signal(SIGTTOU, SIG_IGN); /* Our group is in the background: `stty tostop` must not stop
                                        us. Workers get the default back. */
-    for (uint32_t i = 0; i < a->o->signal_count; i++) {
-        if (is_nohup(a->o->signals[i]))
-            continue;
-        uv_signal_t *s = &a->signals[a->signal_count];
-        int r = uv_signal_init(&a->loop, s);
-        if (r < 0)
-            return mu_err_set(err, r, "signals: %s", uv_strerror(r));
-        a->signal_count++;
-        s->data = a;
-        r = uv_signal_start(s, on_signal, a->o->signals[i]);
-        if (r < 0)
-            return mu_err_set(err, r, "--signals-to-handle: signal %d cannot be handled: %s",
-                              a->o->signals[i], uv_strerror(r));
+    a->usr1_is_term = true;
+    for (uint32_t i = 0; r == 0 && i < a->o->signal_count; i++) {
+        a->usr1_is_term = a->usr1_is_term && a->o->signals[i] != SIGUSR1;
+        if (!is_nohup(a->o->signals[i]))
+            r = watch_signal(a, a->o->signals[i], err);
     }
-    return 0;
+    return r == 0 && a->usr1_is_term ? watch_signal(a, SIGUSR1, err) : r;
 }
 
 static int set_up(struct agent *a, struct mu_err *err)

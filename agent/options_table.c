@@ -496,7 +496,7 @@ const struct option_row option_rows[] = {
      "Which CPUs a worker gets: those of its GPU's NUMA node; of that socket; a share of the node's cores of its own; or "
      "one group of them with a common last cache. Without GPUs workers are dealt to the nodes in order."},
     {"signals-to-handle", 0, 0, "LIST", set_signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     "Signals that are passed on to the workers before the agent ends."},
+     "Signals that are passed on to the workers before the agent ends. SIGUSR1, a scheduler's warning, means SIGTERM unless it is listed."},
     {"shutdown-timeout", 0, 0, "SECONDS", set_shutdown_timeout, "30",
      "From a signal that asks workers to end to SIGKILL, whatever the reason. Also TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
     {"virtual-local-rank", 0, 0, NULL, set_virtual_local_rank, NULL,

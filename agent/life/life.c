@@ -21,6 +21,7 @@
                          FINISHED. */
 #define LAST_WORD_NS MU_GOODBYE_NS
 #define EXTRA_ACTIONS 16
+#define NAMED_MAX 8            /* Workers that a sentence names before it says how many more. */
 #define EXIT_NOT_KNOWN (-1000) /* As STOPPED spells it. */
 
 typedef int life_row_fn(struct life *l, int64_t now_ns, const struct life_event *ev);
@@ -679,7 +680,9 @@ static void leave(struct life *l, const struct life_event *ev)
     struct mu_cause c = cause_here(l, kind, text, ev->unix_ms);
     l->leaving = true;
     l->exit_status = 1;
-    l->signo = ev->type == LIFE_EV_OWNER_GONE ? SIGNO_TERM : ev->signo;
+    l->signo = ev->workers_signo != 0 ? ev->workers_signo : ev->signo;
+    if (ev->type == LIFE_EV_OWNER_GONE)
+        l->signo = SIGNO_TERM;
     if (!l->has_cause)
         take_cause(l, &c, NULL);
     l->bye = c;
@@ -719,6 +722,41 @@ static int signal_finished(struct life *l, int64_t now_ns, const struct life_eve
     return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
 }
 
+/* "rank 3 (pid 77), rank 4 (pid 78) and 2 more had not ended 4 s after SIGTERM: SIGKILL" */
+static void say_who_is_killed(struct life *l, int64_t now_ns)
+{
+    char name[16];
+    uint32_t count = 0;
+    struct mu_buf b;
+    mu_buf_init(&b, l->mem);
+    for (uint32_t i = 0; i < (uint32_t)l->config.hello.nproc; i++) {
+        if (l->exits[i] != EXIT_NOT_KNOWN)
+            continue;
+        if (count < NAMED_MAX)
+            (void)mu_buf_addf(&b, "%srank %u (pid %d)", count > 0 ? ", " : "",
+                              (uint32_t)l->start.rank_base + i, l->pids[i]);
+        count++;
+    }
+    if (count > NAMED_MAX)
+        (void)mu_buf_addf(&b, " and %u more", count - NAMED_MAX);
+    double after_s = (double)(now_ns - (l->stop_deadline_ns - l->config.grace_ns)) / NS_PER_S;
+    (void)mu_buf_addf(&b, " had not ended %.1f s after %s: SIGKILL", after_s,
+                      mu_signal_name(l->signo, name));
+    if (count > 0)
+        say(l, mu_buf_cstr(&b));
+    mu_buf_fini(&b);
+}
+
+/* The ladder's last rung. */
+static void kill_workers(struct life *l, int64_t now_ns)
+{
+    if (l->spawned)
+        say_who_is_killed(l, now_ns);
+    act(l, LIFE_ACT_KILL);
+    l->killed = true;
+    l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+}
+
 /* Told once more while stopping: no more grace. */
 static int signal_stopping(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
@@ -731,11 +769,8 @@ static int signal_stopping(struct life *l, int64_t now_ns, const struct life_eve
         act(l, LIFE_ACT_SIGNAL);
         return 0;
     }
-    if (!l->killed) {
-        act(l, LIFE_ACT_KILL);
-        l->killed = true;
-        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
-    }
+    if (!l->killed)
+        kill_workers(l, now_ns);
     return 0;
 }
 
@@ -889,9 +924,7 @@ static int stopping_deadline(struct life *l, int64_t now_ns, const struct life_e
     if (now_ns < l->stop_deadline_ns && (l->killed || now_ns < fence_kill_at(l)))
         return 0;
     if (!l->killed) {
-        act(l, LIFE_ACT_KILL);
-        l->killed = true;
-        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+        kill_workers(l, now_ns);
         return 0;
     }
     /* The kernel cannot end them: this node is unhealthy. Never a wait without end. */

@@ -73,6 +73,7 @@ struct life_event {
     const struct ctl_msg *msg; /* The server's message, borrowed for the call. */
     bool refused; /* LINK_FAILED: connection refused, that is, no server process listens there. */
     int signo;    /* SIGNAL. With a text: none came, this node is ended for that reason. */
+    int workers_signo;   /* SIGNAL: what the workers get for it; 0: the same. */
     uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
     int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
     const int32_t *pids; /* SPAWNED: nproc process ids, borrowed for the call. */
