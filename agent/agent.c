@@ -16,6 +16,7 @@
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
 #include "agent/link/link.h"
+#include "agent/pulse.h"
 #include "agent/watchdog.h"
 #include "agent/workers/output.h"
 #include "agent/workers/plan.h"
@@ -55,6 +56,7 @@ struct agent {
     int64_t joining_ns;
     struct hosting hosting;
     struct watchdog watchdog;
+    struct pulse pulse;
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -205,6 +207,7 @@ static void on_all_gone(void *arg)
     first_flush(&a->first);
     output_round_over(a->output);
     watchdog_stop(&a->watchdog);
+    pulse_stop(&a->pulse);
     a->joining_ns = mu_now_ns();
     if (a->life.state == LIFE_STOPPING)
         renew_store(a);
@@ -371,6 +374,7 @@ static void spawn(struct agent *a)
     if (r == 0) {
         tell_started(a, pids);
         watchdog_start(&a->watchdog, pids);
+        pulse_start(&a->pulse, pids);
         step(a, &(struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
         return;
     }
@@ -558,6 +562,7 @@ static void leave(struct agent *a)
         work_close(a->work, on_work_closed, a);
     uv_close((uv_handle_t *)&a->timer, NULL);
     watchdog_close(&a->watchdog);
+    pulse_close(&a->pulse);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -781,6 +786,46 @@ static void on_stuck(void *arg, const char *text)
     step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = SIGTERM, .text = text});
 }
 
+/* A worker hangs, and the user has set a limit for that. */
+static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
+{
+    struct agent *a = arg;
+    char since[32];
+    char last[48] = "";
+    char text[MU_MESSAGE_BYTES];
+    int64_t still_ns = now_ns - v->since_ns;
+    const struct talk_said *said = work_said(a->work, v->local_rank);
+    if (a->life.state != LIFE_RUNNING)
+        return; /* It is being stopped already. */
+    (void)mu_iso8601(mu_unix_ms() - still_ns / MU_NS_PER_MS, since);
+    if (v->has_step)
+        (void)snprintf(last, sizeof last, ", the last step was %" PRId64, v->step);
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    (void)mu_buf_addf(&b, "%s since %s (%.1f s; %s %.1f s)%s%s",
+                      v->by_progress ? "no step" : "no sign of life", since,
+                      (double)still_ns / (double)(1000 * MU_NS_PER_MS),
+                      v->in_section ? "its section's limit is" : "the limit is",
+                      (double)v->limit_ns / (double)(1000 * MU_NS_PER_MS), last,
+                      v->stopped ? ", it is stopped by a signal" : "");
+    if (v->in_section && said != NULL)
+        (void)mu_buf_addf(&b, ", in section '%s'", said->section);
+    (void)snprintf(text, sizeof text, "%s", mu_buf_cstr(&b));
+    output_last_lines(a->output, v->local_rank, a->o->last_lines, LAST_LINES_MS, a->last_lines,
+                      sizeof a->last_lines);
+    step(a, &(struct life_event){.type = LIFE_EV_HUNG,
+                                 .local_rank = v->local_rank,
+                                 .text = text,
+                                 .output = a->last_lines});
+}
+
+static void on_silent(void *arg, struct ctl_ints workers)
+{
+    struct agent *a = arg;
+    if (a->life.state == LIFE_RUNNING)
+        step(a, &(struct life_event){.type = LIFE_EV_SILENT, .silent = workers});
+}
+
 static void on_warden_lost(void *arg)
 {
     struct agent *a = arg;
@@ -943,6 +988,11 @@ static int set_up(struct agent *a, struct mu_err *err)
         return mu_err_set(err, -ENOMEM, "no memory");
     if (watchdog_init(&a->watchdog, &a->loop, a->o->nproc, a->o->d_state_ns, on_stuck, a) < 0)
         return mu_err_set(err, -ENOMEM, "no memory");
+    const struct hang_limits hl = {.progress_ns = a->o->progress_timeout_ns,
+                                   .silence_ns = a->o->silence_timeout_ns};
+    const struct pulse_events pe = {.arg = a, .on_hung = on_hung, .on_silent = on_silent};
+    if (pulse_init(&a->pulse, &a->loop, a->o->nproc, &hl, &pe) < 0)
+        return mu_err_set(err, -ENOMEM, "no memory");
     r = make_plan(a, err);
     if (r == 0)
         r = make_life(a, err);
@@ -956,6 +1006,8 @@ static int set_up(struct agent *a, struct mu_err *err)
         first_use(&a->first, a->work, note_exit, a);
     if (r == 0)
         r = output_new(&a->loop, &oe, &a->output, err);
+    if (r == 0)
+        pulse_use(&a->pulse, a->work, a->output);
     if (r == 0)
         r = warden_watch(a->warden, &a->loop, on_warden_lost, a);
     if (r < 0)

@@ -343,6 +343,16 @@ static int set_shutdown_timeout(struct reading *rd, const char *text, const char
     return seconds(rd, text, 0, what, &rd->o->shutdown_timeout_ns);
 }
 
+static int set_progress_timeout(struct reading *rd, const char *text, const char *what)
+{
+    return seconds(rd, text, 0, what, &rd->o->progress_timeout_ns);
+}
+
+static int set_silence_timeout(struct reading *rd, const char *text, const char *what)
+{
+    return seconds(rd, text, 0, what, &rd->o->silence_timeout_ns);
+}
+
 static int set_virtual_local_rank(struct reading *rd, const char *text, const char *what)
 {
     (void)text;
@@ -522,6 +532,13 @@ const struct option_row option_rows[] = {
      "How many of the last lines of the worker that failed first are shown at the end, on every node; at most 20. For that a "
      "worker's stderr passes through the agent, byte by byte, unless that is a terminal; so does its stdout where both lead to the same "
      "place. 0: workers inherit both, and the lines are known only where --tee, --redirects or --label brings them here."},
+    {"progress-timeout", 0, OPTION_OWN, "SECONDS", set_progress_timeout, "0",
+     "A worker that has reported a step (muster_progress) must report the next within so long, or it hangs: the group is stopped, the "
+     "cause is no_progress, and a restart is spent. While it is in a section with a limit of its own that one holds. 0: no limit; status shows "
+     "silent_since all the same."},
+    {"silence-timeout", 0, OPTION_OWN, "SECONDS", set_silence_timeout, "0",
+     "The same for workers without the SDK: how long one may give no sign of life, which is CPU time of it or its descendants, output that passes "
+     "through the agent (stderr mostly does), or a reported step. One that spins in a collective is not silent. 0: no limit."},
     {"label", 0, OPTION_OWN, NULL, set_label, NULL,
      "What workers write to the console plainly gets --tee's prefix before each line, too. No files."},
     {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",

@@ -34,7 +34,8 @@ struct life_row {
 static life_row_fn greet, link_lost, link_failed, beat_answered, welcome, refused, waiting;
 static life_row_fn start, start_again, start_too_late, stop_other_round, stop_told, stop_again,
     end_here, end_first_stop, end_noted;
-static life_row_fn spawned, spawn_failed, worker_exit, note_exit, note_gone, count_gone;
+static life_row_fn spawned, spawn_failed, worker_exit, tell_silent, worker_hung, note_exit,
+    note_gone, count_gone;
 static life_row_fn signal_idle, signal_running, signal_finished, signal_stopping;
 static life_row_fn owner_running, owner_stopping;
 static life_row_fn joining_deadline, running_deadline, finished_deadline, stopping_deadline,
@@ -75,6 +76,8 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_SPAWNED]      = ROW(RUNNING,  spawned),
         [LIFE_EV_SPAWN_FAILED] = ROW(RUNNING,  spawn_failed),
         [LIFE_EV_WORKER_EXIT]  = ROW(RUNNING,  worker_exit),
+        [LIFE_EV_SILENT]       = ROW(RUNNING,  tell_silent),
+        [LIFE_EV_HUNG]         = ROW(RUNNING,  worker_hung),
         [LIFE_EV_SIGNAL]       = ROW(RUNNING,  signal_running),
         [LIFE_EV_OWNER_GONE]   = ROW(RUNNING,  owner_running),
         [LIFE_EV_DEADLINE]     = ROW(RUNNING,  running_deadline),
@@ -480,6 +483,28 @@ static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *
     c.pid = l->pids[ev->local_rank];
     c.exit_code = ev->status > 0 ? ev->status : 0;
     c.signo = ev->status < 0 ? -ev->status : 0;
+    fail_here(l, &c, ev->output);
+    return LIFE_EV_BROKEN;
+}
+
+static int tell_silent(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    uint32_t n = ev->silent.n / CTL_SILENT_NUMBERS;
+    uint32_t room = (uint32_t)l->config.hello.nproc;
+    room = room < CTL_SILENT_MAX ? room : CTL_SILENT_MAX;
+    l->silent_count = (n < room ? n : room) * CTL_SILENT_NUMBERS;
+    if (l->silent_count > 0)
+        memcpy(l->silent, ev->silent.v, l->silent_count * sizeof l->silent[0]);
+    send(l, CTL_SILENT);
+    return 0;
+}
+
+static int worker_hung(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    struct mu_cause c = cause_here(l, MU_CAUSE_NO_PROGRESS, ev->text, ev->unix_ms);
+    c.local_rank = (int32_t)ev->local_rank;
+    c.rank = (int32_t)l->start.rank_base + c.local_rank;
+    c.pid = l->pids[ev->local_rank];
     fail_here(l, &c, ev->output);
     return LIFE_EV_BROKEN;
 }
@@ -997,8 +1022,10 @@ int life_init(struct life *l,
     l->exits = mu_zalloc(mem, n * sizeof *l->exits);
     l->pids = mu_zalloc(mem, n * sizeof *l->pids);
     l->exit_untold = mu_zalloc(mem, n * sizeof *l->exit_untold);
+    l->silent = mu_zalloc(mem, n * CTL_SILENT_NUMBERS * sizeof *l->silent);
     l->actions = mu_zalloc(mem, (n + EXTRA_ACTIONS) * sizeof *l->actions);
-    if (l->exits == NULL || l->pids == NULL || l->exit_untold == NULL || l->actions == NULL) {
+    if (l->exits == NULL || l->pids == NULL || l->exit_untold == NULL || l->actions == NULL ||
+        l->silent == NULL) {
         life_fini(l);
         return -ENOMEM;
     }
@@ -1010,10 +1037,12 @@ void life_fini(struct life *l)
     mu_mem_free(l->mem, l->exits);
     mu_mem_free(l->mem, l->pids);
     mu_mem_free(l->mem, l->exit_untold);
+    mu_mem_free(l->mem, l->silent);
     mu_mem_free(l->mem, l->actions);
     l->exits = NULL;
     l->pids = NULL;
     l->exit_untold = NULL;
+    l->silent = NULL;
     l->actions = NULL;
 }
 

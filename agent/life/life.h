@@ -36,8 +36,9 @@ enum life_state {
 
 /* From the link: LINK_UP (connected: say hello), LINK_LOST (was up, closed or reset), LINK_FAILED
  * (an attempt failed), and the server's messages. From the workers: SPAWNED, SPAWN_FAILED,
- * WORKER_EXIT, ALL_GONE. From the system: SIGNAL (one that is handled), OWNER_GONE (the warden
- * died). From the shell's timer: DEADLINE. */
+ * WORKER_EXIT, SILENT (who of them gives no sign of life has changed), HUNG (one of them does not
+ * for longer than the user allows), ALL_GONE. From the system: SIGNAL (one that is handled),
+ * OWNER_GONE (the warden died). From the shell's timer: DEADLINE. */
 #define LIFE_EVENTS(X)                                                                             \
     X(LINK_UP)                                                                                     \
     X(LINK_LOST)                                                                                   \
@@ -52,6 +53,8 @@ enum life_state {
     X(SPAWNED)                                                                                     \
     X(SPAWN_FAILED)                                                                                \
     X(WORKER_EXIT)                                                                                 \
+    X(SILENT)                                                                                      \
+    X(HUNG)                                                                                        \
     X(ALL_GONE)                                                                                    \
     X(SIGNAL)                                                                                      \
     X(OWNER_GONE)                                                                                  \
@@ -73,14 +76,15 @@ struct life_event {
     const struct ctl_msg *msg; /* The server's message, borrowed for the call. */
     bool refused; /* LINK_FAILED: connection refused, that is, no server process listens there. */
     int signo;    /* SIGNAL. With a text: none came, this node is ended for that reason. */
-    int workers_signo;   /* SIGNAL: what the workers get for it; 0: the same. */
-    uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
-    int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
-    const int32_t *pids; /* SPAWNED: nproc process ids, borrowed for the call. */
-    const char *text;    /* LINK_*, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
-                            for the call. */
-    const char *output;  /* WORKER_EXIT: the last lines that it wrote, or NULL; borrowed. */
-    int64_t unix_ms;     /* Wall clock, only copied into causes. */
+    int workers_signo;      /* SIGNAL: what the workers get for it; 0: the same. */
+    uint32_t local_rank;    /* WORKER_EXIT, SPAWN_FAILED */
+    int32_t status;         /* WORKER_EXIT: exit status, or minus the signal's number. */
+    const int32_t *pids;    /* SPAWNED: nproc process ids, borrowed for the call. */
+    struct ctl_ints silent; /* SILENT: as the message has it; borrowed for the call. */
+    const char *text;   /* LINK_*, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
+                           for the call. */
+    const char *output; /* WORKER_EXIT: the last lines that it wrote, or NULL; borrowed. */
+    int64_t unix_ms;    /* Wall clock, only copied into causes. */
 };
 
 /* CONNECT     begin one attempt to reach the server; LINK_UP or LINK_FAILED follows
@@ -166,6 +170,9 @@ struct life {
     bool *exit_untold; /* Exited with 0, the server does not know yet. */
     bool any_untold;
     int64_t tell_at_ns;
+
+    int32_t *silent; /* What SILENT says. */
+    uint32_t silent_count;
 
     bool failure_untold;                  /* `failure` was not yet answered by STOP. */
     struct mu_cause failure;              /* What failed first here in this round. */

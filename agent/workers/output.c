@@ -119,6 +119,8 @@ struct output {
     uint64_t seen_sent;
     uint32_t still_s; /* Seconds without a byte taken. */
     bool word_said;
+    uint64_t *written; /* By local rank; the pump counts. */
+    uint32_t written_count;
     int *writers; /* 2 * nproc of the round being started, then as many to be closed after it. */
     uint32_t writer_count;
 
@@ -432,6 +434,7 @@ static bool read_stream(struct output *o, struct stream *s)
     }
     if (s->has_file)
         put_file(o, s, o->buffer, (size_t)n);
+    (void)__atomic_fetch_add(&o->written[s->local_rank], (uint64_t)n, __ATOMIC_RELAXED);
     keep_tail(s, o->buffer, (size_t)n);
     put_lines(o, s, o->buffer, (size_t)n);
     s->over_bytes += s->over ? (size_t)n : 0;
@@ -961,6 +964,25 @@ static void free_list(struct stream *s)
     }
 }
 
+/* An agent has as many workers in each round: made once, before the first stream. */
+static int count_written(struct output *o, uint32_t nproc)
+{
+    if (o->written != NULL) {
+        MU_ASSERT(o->written_count == nproc);
+        return 0;
+    }
+    o->written = mu_zalloc(mu_mem_default(), nproc * sizeof *o->written);
+    o->written_count = o->written != NULL ? nproc : 0;
+    return o->written != NULL ? 0 : -ENOMEM;
+}
+
+uint64_t output_written(const struct output *o, uint32_t local_rank)
+{
+    return local_rank < o->written_count
+               ? __atomic_load_n(&o->written[local_rank], __ATOMIC_RELAXED)
+               : 0;
+}
+
 uint8_t output_passable(void)
 {
     struct stat out;
@@ -982,6 +1004,9 @@ int output_open(struct output *o, struct work_round *round, struct mu_err *err)
     int code = start_pump(o, err);
     if (code < 0)
         return code;
+    code = count_written(o, round->nproc);
+    if (code < 0)
+        return mu_err_set(err, code, "no memory for the workers' output");
     q.pipe_bytes = PIPES_BYTES / (int)count;
     q.pipe_bytes = q.pipe_bytes < 65536 ? 0 : q.pipe_bytes > PIPE_BYTES ? PIPE_BYTES : q.pipe_bytes;
     o->writers = mu_alloc(mu_mem_default(), (size_t)4 * round->nproc * sizeof(int));
@@ -1162,6 +1187,7 @@ static void free_output(struct output *o)
         close_fd(&o->set_fd[i]);
     close_fd(&o->wake_fd);
     free(o->buffer);
+    free(o->written);
     free(o);
 }
 

@@ -68,6 +68,9 @@ void output_last_lines(struct output *o,
                        char *dst,
                        size_t cap);
 
+/* Bytes of that worker that have passed through us, in all rounds. */
+uint64_t output_written(const struct output *o, uint32_t local_rank);
+
 /* Write what there is; on_finished follows from the loop. A reader who takes nothing for a minute
  * is given up. output_abandon() does so at once. */
 void output_finish(struct output *o);

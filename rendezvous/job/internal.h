@@ -55,9 +55,9 @@ job_row_fn(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_
 job_row_fn row_gather_hello, row_begin_recovery, row_recover_hello, row_resume_round, row_run_hello,
     row_stop_hello, row_ended_hello;
 /* said.c */
-job_row_fn row_beat, row_note_started, row_note_exited, row_run_failed, row_count_failed,
-    row_run_finished, row_recover_finished, row_run_stopped, row_stop_stopped, row_stale_stopped,
-    row_away, row_gather_left, row_run_left, row_stop_left, row_ended_left;
+job_row_fn row_beat, row_note_started, row_note_exited, row_note_silent, row_run_failed,
+    row_count_failed, row_run_finished, row_recover_finished, row_run_stopped, row_stop_stopped,
+    row_stale_stopped, row_away, row_gather_left, row_run_left, row_stop_left, row_ended_left;
 /* round.c */
 job_row_fn row_begin_round, row_stop_round, row_gather, row_succeed, row_fail, row_give_up;
 /* time.c */

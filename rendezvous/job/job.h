@@ -39,7 +39,7 @@ enum job_state {
 };
 #undef X
 
-/* From messages: HELLO STARTED EXITED FAILED(WORKER_FAILED) FINISHED STOPPED BYE BEAT.
+/* From messages: HELLO STARTED EXITED FAILED(WORKER_FAILED) SILENT FINISHED STOPPED BYE BEAT.
  * From the connection: NODE_DEAD (closed by the peer without goodbye: its process is gone),
  * NODE_AWAY (reset, or our own error: it may come back). From the shell's timer: DEADLINE. */
 #define JOB_EVENTS(X)                                                                              \
@@ -47,6 +47,7 @@ enum job_state {
     X(STARTED)                                                                                     \
     X(EXITED)                                                                                      \
     X(WORKER_FAILED)                                                                               \
+    X(SILENT)                                                                                      \
     X(FINISHED)                                                                                    \
     X(STOPPED)                                                                                     \
     X(BYE)                                                                                         \
@@ -153,6 +154,10 @@ enum job_node_state {
 struct job_worker {
     int32_t pid;
     int32_t exit; /* Exit status, minus the signal's number, JOB_EXIT_NONE or JOB_EXIT_UNKNOWN. */
+    int64_t
+        silent_unix_ms;  /* Since when it gives no sign of life; 0: it does, as far as is told. */
+    int32_t silent_step; /* The last step that it reported; -1: none. */
+    bool silent_stopped; /* Stopped by a signal. */
 };
 
 struct job_node {

@@ -187,7 +187,7 @@ static const char *worker_state(const struct job_node *n, const struct job_worke
 
 /* Workers are nine tenths of a large page: their text is put together by hand, which takes a tenth
  * of the time. Longest: numbers of 20 digits, the longest state and name, a time. */
-#define WORKER_BYTES 384
+#define WORKER_BYTES 448
 
 static char *add_text(char *p, const char *text)
 {
@@ -255,6 +255,11 @@ put_worker(struct mu_buf *b, const struct job_node *n, uint32_t local_rank, cons
     p = add_quoted(p, killed ? mu_signal_name(-w->exit, name) : NULL);
     p = add_text(p, ",\"started_at\":");
     p = add_quoted(p, started);
+    p = add_text(p, ",\"silent_since\":");
+    char since[32];
+    if (w->silent_unix_ms != 0 && !ended)
+        (void)mu_iso8601(w->silent_unix_ms, since);
+    p = add_quoted(p, w->silent_unix_ms != 0 && !ended ? since : NULL);
     *p++ = '}';
     b->n = (size_t)(p - b->p);
     MU_ASSERT(b->n <= b->cap);

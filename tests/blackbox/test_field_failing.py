@@ -328,3 +328,109 @@ def parent_is_inside(pid, space):
     """A zombie has no namespaces to look at."""
     parent = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[1]
     return os.stat(f"/proc/{parent}/ns/pid").st_ino == space
+
+
+# --- F22 ---
+
+SDK = """
+import os, signal, sys, time
+import muster
+me = muster.env()
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+if len(sys.argv) > 1:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+store = muster.store(timeout=120)
+for step in range(1, 100000):
+    muster.progress(step)
+    store.barrier("step%d" % step)
+    if step == 5:
+        say("up", me.restart_count, me.rank, os.getpid())
+        if me.restart_count == 1:
+            break
+    time.sleep(0.02)
+"""
+
+
+def sdk_variables():
+    source = os.environ.get("MUSTER_SOURCE", os.path.join(os.path.dirname(__file__), "..", ".."))
+    return {"PYTHONPATH": os.path.join(source, "worker-sdk", "python"), "PYTHON_EXEC": "/usr/bin/python3",
+            "MUSTER_LIBRARY": os.path.abspath(os.path.join(mulib.BIN, "..", "lib", "libmuster.so.0"))}
+
+
+needs_sdk = pytest.mark.skipif(agentlib.SANITIZED, reason="a sanitized library cannot be loaded into a Python that is not")
+
+
+def stop_rank_1(agents, count=2):
+    """SIGSTOP; returns when, and its pid."""
+    ups = [m for a in agents for m in a.out.wait_count(r"^up 0 (\d+) (\d+)", count // len(agents))]
+    pid = next(int(m.group(2)) for m in ups if m.group(1) == "1")
+    time.sleep(0.5)
+    os.kill(pid, signal.SIGSTOP)
+    return time.monotonic(), pid
+
+
+@needs_sdk
+def test_f22_a_worker_without_progress_is_found_and_the_group_starts_again(job):
+    """It is deaf to SIGTERM, too: SIGKILL after the grace."""
+    a = job.start("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--progress-timeout=5", "--shutdown-timeout=1",
+                  job.file("w.py", SDK), "deaf", env=sdk_variables())
+    began, pid = stop_rank_1([a])
+    held = job.watch([pid])
+    a.err.wait(rf"round 1 ended: rank 1 \(local rank 1, pid {pid}\) on \S+ made no progress: no step since \d{{4}}-\S+Z \(5\.\d s; the limit is "
+               r"5\.0 s\), the last step was \d+, it is stopped by a signal; the group starts again \(restart 1 of 1\)", 20)
+    held.gone(mulib.PATIENCE)
+    took = time.monotonic() - began
+    assert took <= 8, f"{took:.1f} s"
+    assert re.search(rf"rank 1 \(pid {pid}\) had not ended 1\.\d s after SIGTERM: SIGKILL", a.err.text()), a.err.text()
+    a.ends(0)
+    assert len([s for s in a.out.lines if s.startswith("up 1 ")]) == 2
+
+
+@needs_sdk
+def test_f22_the_one_on_another_node_is_to_blame(job, server):
+    """Both nodes notice; the one whose worker only waits may be the first."""
+    nodes = job.nodes(server, 2, "--max-restarts=1", "--progress-timeout=3", job.file("w.py", SDK), env=sdk_variables())
+    _, pid = stop_rank_1(nodes)
+    for a in nodes:
+        a.err.wait(rf"round 1 ended: rank 1 \(local rank 0, pid {pid}\) on \S+ made no progress: ", 20)
+        a.ends(0)
+
+
+HANGS = """
+say("up", RESTARTS, RANK, os.getpid())
+if RESTARTS == 1:
+    sys.exit(0)
+while True:
+    os.write(2, b"words\\n")
+    time.sleep(0.2)
+"""
+
+
+def test_f22_silence_is_found_without_the_sdk(job):
+    a = job.start("--nproc-per-node=2", "--max-restarts=1", "--silence-timeout=3", job.worker(HANGS))
+    began, pid = stop_rank_1([a])
+    a.err.wait(rf"round 1 ended: rank 1 \(local rank 1, pid {pid}\) on \S+ made no progress: no sign of life since \S+Z \(3\.\d s; the limit "
+               r"is 3\.0 s\), it is stopped by a signal;", 20)
+    took = time.monotonic() - began
+    assert 2.5 <= took <= 6, f"{took:.1f} s"
+    a.ends(0)
+
+
+def test_f22_without_a_limit_status_tells_and_nothing_ends(job, start_server):
+    server = start_server()
+    a = job.start(f"--rdzv=127.0.0.1:{server.port}", "--rdzv-id=still", "--nnodes=1", "--nproc-per-node=2", job.worker(HANGS))
+    _, pid = stop_rank_1([a])
+    stopped_at = time.time()
+
+    def workers():
+        return {w["rank"]: w for w in next(j for j in server.status()["jobs"] if j["id"] == "still")["nodes"][0]["workers"]}
+
+    agentlib_wait(lambda: workers()[1]["silent_since"] is not None, 15)
+    assert abs(mulib.unix_ms(workers()[1]["silent_since"]) / 1000 - stopped_at) < 2.5 and workers()[1]["state"] == "running"
+    assert workers()[0]["silent_since"] is None
+    os.kill(pid, signal.SIGCONT)
+    agentlib_wait(lambda: workers()[1]["silent_since"] is None, 15)
+    assert a.process.poll() is None and len([s for s in a.out.lines if s.startswith("up")]) == 2
+    a.signal(signal.SIGTERM)
+    a.ends(1)

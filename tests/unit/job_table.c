@@ -355,6 +355,88 @@ static void test_who_spent_the_restarts_is_bounded(void **state)
     end(&s);
 }
 
+static void silent(struct story *s, uint32_t slot, const int32_t *numbers, uint32_t count)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_SILENT);
+    m.u.silent.round = s->job.round;
+    m.u.silent.workers = (struct ctl_ints){numbers, count};
+    assert_int_equal(give(s, (struct job_event){.type = JOB_EV_SILENT, .node = slot, .msg = &m}),
+                     0);
+    TOLD(s, ""); /* Nothing follows from it. */
+}
+
+static void no_progress(struct story *s, uint32_t slot, int32_t local_rank)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_FAILED);
+    m.u.failed.round = s->job.round;
+    m.u.failed.cause.kind = MU_CAUSE_NO_PROGRESS;
+    m.u.failed.cause.local_rank = local_rank;
+    (void)snprintf(m.u.failed.cause.message, sizeof m.u.failed.cause.message, "told by it");
+    assert_int_equal(
+        give(s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = slot, .msg = &m}), 0);
+}
+
+/* Who is silent is kept until the node says otherwise; what is no worker is passed over. */
+static void test_silence_is_kept_as_it_is_told(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t a = 0;
+    begin(&s, mu_mem_default());
+    (void)hello(&s, (struct who){.host = "a", .min = 1, .max = 1}, &a);
+    s.now = 50 * SEC;
+    silent(&s, a, (const int32_t[]){1, 7000, 41, 1}, 4);
+    const struct job_worker *w = s.job.nodes[a].workers;
+    assert_int_equal(w[0].silent_unix_ms, 0);
+    assert_int_equal(w[1].silent_unix_ms, 43000);
+    assert_int_equal(w[1].silent_step, 41);
+    assert_true(w[1].silent_stopped);
+    silent(&s, a, (const int32_t[]){2, 7000, 41, 1, -1, 1, 1, 1, 0, -5, 1, 1, 0, 6000}, 14);
+    assert_int_equal(w[0].silent_unix_ms + w[1].silent_unix_ms, 0);
+    end(&s);
+}
+
+/* A node tells of its own worker that hangs, which may only wait for one of another node. */
+static void test_who_hangs_is_found_among_all_nodes(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t there[4]; /* What b says of its workers. */
+        int32_t here[4];  /* What a says of its own, before it tells that one hangs. */
+        int32_t rank;     /* Who is the cause. */
+    } rows[] = {
+        {{1, 6000, 41, 1}, {0, 6000, 41, 0}, 3}, /* It is stopped. */
+        {{1, 6000, 40, 0}, {0, 6000, 41, 0}, 3}, /* It is a step behind. */
+        {{1, 6000, 41, 0}, {0, 6000, 41, 0}, 0}, /* Nothing speaks against it. */
+        {{1, 6000, 42, 0}, {0, 6000, 41, 0}, 0}, {{1, 6000, -1, 0}, {0, 6000, -1, 0}, 0},
+        {{1, 6000, 40, 0}, {0, 6000, 41, 1}, 0}, /* The teller's is stopped. */
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        struct story s;
+        uint32_t a = 0;
+        uint32_t b = 0;
+        begin(&s, mu_mem_default());
+        (void)hello(&s, (struct who){.host = "a", .min = 2, .max = 2, .restarts = 1}, &a);
+        (void)hello(&s, (struct who){.host = "b", .min = 2, .max = 2, .restarts = 1}, &b);
+        s.now = 50 * SEC;
+        silent(&s, b, rows[i].there, 4);
+        silent(&s, a, rows[i].here, 4);
+        no_progress(&s, a, 0);
+        TOLD(&s, "stop a; stop b; ");
+        assert_int_equal(s.job.cause.kind, MU_CAUSE_NO_PROGRESS);
+        assert_int_equal(s.job.cause.rank, rows[i].rank);
+        assert_string_equal(s.job.cause.host, rows[i].rank == 3 ? "b" : "a");
+        assert_int_equal(s.job.restarts, 1);
+        if (rows[i].rank == 0)
+            assert_string_equal(s.job.cause.message, "told by it");
+        else
+            assert_non_null(strstr(s.job.cause.message, "no sign of life for 6.0 s"));
+        end(&s);
+    }
+}
+
 static void tick(struct story *s, int64_t ns)
 {
     s->now += ns;
@@ -636,6 +718,8 @@ int main(void)
         cmocka_unit_test(test_failure_restarts_within_the_budget_then_ends_with_the_first_cause),
         cmocka_unit_test(test_last_words_of_the_first_failure_go_to_all),
         cmocka_unit_test(test_who_spent_the_restarts_is_bounded),
+        cmocka_unit_test(test_silence_is_kept_as_it_is_told),
+        cmocka_unit_test(test_who_hangs_is_found_among_all_nodes),
         cmocka_unit_test(test_a_node_that_has_finished_hears_for_whom_it_waits),
         cmocka_unit_test(test_who_is_missing_after_a_round_is_said_soon),
         cmocka_unit_test(test_all_finished_succeeds_and_a_death_after_finishing_is_no_failure),

@@ -289,6 +289,29 @@ static void test_last_words_go_with_the_failure(void **state)
     end(&s);
 }
 
+static void test_a_hung_worker_ends_the_round_as_a_failure(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    static const int32_t numbers[] = {1, 5000, 3, 1};
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){.type = LIFE_EV_SILENT, .silent = {numbers, 4}});
+    TOLD(&s, "silent; ");
+    life_message(&s.life, &s.out.actions[0], &m);
+    assert_int_equal(m.u.silent.round, 1);
+    assert_int_equal(m.u.silent.workers.n, 4);
+    assert_memory_equal(m.u.silent.workers.v, numbers, sizeof numbers);
+    give(&s, (struct life_event){.type = LIFE_EV_HUNG, .local_rank = 1, .text = "no step"});
+    TOLD(&s, "failed; signal 15; ");
+    assert_int_equal(s.life.failure.kind, MU_CAUSE_NO_PROGRESS);
+    assert_int_equal(s.life.failure.rank, 5);
+    assert_int_equal(s.life.failure.pid, 12);
+    assert_string_equal(s.life.failure.message, "no step");
+    end(&s);
+}
+
 static void test_owner_gone_kills_at_once(void **state)
 {
     (void)state;
@@ -435,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_signal_is_passed_on_and_the_second_one_kills),
         cmocka_unit_test(test_a_signal_may_mean_another_to_the_workers),
         cmocka_unit_test(test_last_words_go_with_the_failure),
+        cmocka_unit_test(test_a_hung_worker_ends_the_round_as_a_failure),
         cmocka_unit_test(test_owner_gone_kills_at_once),
         cmocka_unit_test(test_no_server_is_given_up_in_time_with_the_last_error),
         cmocka_unit_test(test_what_takes_our_hello_and_says_nothing_is_no_server),
