@@ -16,6 +16,7 @@
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
 #include "agent/link/link.h"
+#include "agent/pulse.h"
 #include "agent/watchdog.h"
 #include "agent/workers/output.h"
 #include "agent/workers/plan.h"
@@ -31,14 +32,14 @@ struct failed {
     int64_t unix_s;
     char *error_path;
     char *error_text;
-    char *last_lines; /* What it wrote last, of the first one, where that passes through us. */
+    bool has_output; /* Its last lines are known. */
 };
 
 enum {
-    LAST_LINES = 10,
-    LAST_LINES_BYTES = 2048,
-    LAST_LINES_MS = 200, /* The pump may be held up by a disk. */
-    OUTPUT_FILES = 6     /* Descriptors of a worker whose output passes through us, at most. */
+    LAST_LINES_MS = 200,  /* The pump may be held up by a disk. */
+    REPORT_LINES = 40,    /* All that is said at the end. */
+    CONSEQUENCES_MAX = 8, /* Named; more are counted. */
+    OUTPUT_FILES = 6      /* Descriptors of a worker whose output passes through us, at most. */
 };
 
 struct agent {
@@ -56,6 +57,7 @@ struct agent {
     int64_t joining_ns;
     struct hosting hosting;
     struct watchdog watchdog;
+    struct pulse pulse;
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -64,9 +66,14 @@ struct agent {
     bool left;          /* Everything is closed but what the loop closes by itself. */
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
+    bool usr1_is_term; /* Not in --signals-to-handle: a scheduler's warning means SIGTERM. */
     char run_id[MU_RUN_ID_BYTES];
     struct failed *failed; /* nproc entries. */
     uint32_t failed_count;
+    char
+        last_lines[MU_OUTPUT_BYTES]; /* Of the first of them, where its output passes through us. */
+    struct work_exit consequences[CONSEQUENCES_MAX]; /* Failed by themselves while being stopped. */
+    uint32_t consequence_count;
     bool leaving; /* EXIT was decided: handles are being closed. */
     bool link_open;
     bool work_open;
@@ -177,9 +184,10 @@ static void forget_failures(struct agent *a)
     for (uint32_t i = 0; i < a->failed_count; i++) {
         free(a->failed[i].error_path);
         free(a->failed[i].error_text);
-        free(a->failed[i].last_lines);
     }
     a->failed_count = 0;
+    a->consequence_count = 0;
+    a->last_lines[0] = '\0';
 }
 
 /* A fresh port for the next round that this node may lead: a port is never picked and then lost to
@@ -200,6 +208,7 @@ static void on_all_gone(void *arg)
     first_flush(&a->first);
     output_round_over(a->output);
     watchdog_stop(&a->watchdog);
+    pulse_stop(&a->pulse);
     a->joining_ns = mu_now_ns();
     if (a->life.state == LIFE_STOPPING)
         renew_store(a);
@@ -209,17 +218,17 @@ static void on_all_gone(void *arg)
 /* What the first one to fail wrote last: its own words, where it left no error file. */
 static void note_last_lines(struct agent *a, struct failed *f, struct plan_error *pe)
 {
-    char text[LAST_LINES_BYTES];
     if (f != a->failed)
         return;
-    output_last_lines(a->output, f->exit.local_rank, LAST_LINES, LAST_LINES_MS, text, sizeof text);
-    if (text[0] == '\0')
+    output_last_lines(a->output, f->exit.local_rank, a->o->last_lines, LAST_LINES_MS, a->last_lines,
+                      sizeof a->last_lines);
+    f->has_output = a->last_lines[0] != '\0';
+    if (!f->has_output)
         return;
-    f->last_lines = mu_strdup(mu_mem_default(), text);
     /* Whoever is ended from outside has said nothing of it. */
     bool from_outside = f->exit.status == -SIGKILL || f->exit.status == -SIGTERM;
     if (!pe->found && !from_outside)
-        plan_error_last_line(pe, text);
+        plan_error_last_line(pe, a->last_lines);
 }
 
 /* Keep what the report will say of it. Returns the words for the cause; they live until the next
@@ -257,6 +266,18 @@ static bool is_of_interest(const struct agent *a, const struct work_exit *e)
            (a->failed_count > 0 && e->status != -a->life.signo && e->status != -SIGKILL);
 }
 
+/* It failed by itself, though something else had failed before. */
+static void note_consequence(struct agent *a, const struct work_exit *e)
+{
+    bool ours = e->status == -a->life.signo || e->status == -SIGKILL ||
+                e->status == 128 + a->life.signo; /* It ended as it was told. */
+    if (e->status == 0 || a->life.state != LIFE_STOPPING || ours)
+        return;
+    if (a->consequence_count < CONSEQUENCES_MAX)
+        a->consequences[a->consequence_count] = *e;
+    a->consequence_count++;
+}
+
 static void note_exit(void *arg, const struct work_exit *e)
 {
     struct agent *a = arg;
@@ -270,6 +291,10 @@ static void note_exit(void *arg, const struct work_exit *e)
     struct plan_error pe = {0};
     if (is_of_interest(a, e))
         ev.text = note_failure(a, e, &pe);
+    else
+        note_consequence(a, e);
+    if (a->failed_count == 1)
+        ev.output = a->last_lines;
     note_end(a, e, ev.text);
     step(a, &ev);
     plan_error_fini(&pe);
@@ -333,7 +358,9 @@ static int prepare_round(struct agent *a, struct work_round *round, struct mu_er
     }
     if (r < 0)
         return r;
-    if (round->shown != NULL || round->stdout_path != NULL || round->stderr_path != NULL)
+    round->passed = a->o->last_lines > 0 ? output_passable() : 0;
+    if (round->passed != 0 || round->shown != NULL || round->stdout_path != NULL ||
+        round->stderr_path != NULL)
         work_expect_files(a->work, OUTPUT_FILES * a->o->nproc);
     return output_open(a->output, round, err);
 }
@@ -355,6 +382,7 @@ static void spawn(struct agent *a)
     if (r == 0) {
         tell_started(a, pids);
         watchdog_start(&a->watchdog, pids);
+        pulse_start(&a->pulse, pids);
         step(a, &(struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
         return;
     }
@@ -378,7 +406,41 @@ static const struct failed *cause_here(const struct agent *a)
     return NULL;
 }
 
-static void report_failures(const struct agent *a)
+static uint32_t count_lines(const struct mu_buf *b)
+{
+    uint32_t lines = 0;
+    for (size_t i = 0; i < b->n; i++)
+        lines += b->p[i] == '\n';
+    return lines;
+}
+
+/* Those of this node that failed because of it, where none failed before: one line. */
+static void say_consequences(const struct agent *a)
+{
+    char name[16];
+    uint32_t shown =
+        a->consequence_count < CONSEQUENCES_MAX ? a->consequence_count : CONSEQUENCES_MAX;
+    if (a->consequence_count == 0 || a->failed_count > 0)
+        return;
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    (void)mu_buf_addf(&b, "after that, on %s:", a->life.config.hello.host);
+    for (uint32_t i = 0; i < shown; i++) {
+        const struct work_exit *e = &a->consequences[i];
+        (void)mu_buf_addf(&b, "%s rank %u (pid %d) ", i > 0 ? "," : "",
+                          (uint32_t)a->life.start.rank_base + e->local_rank, e->pid);
+        if (e->status > 0)
+            (void)mu_buf_addf(&b, "exited with status %d", e->status);
+        else
+            (void)mu_buf_addf(&b, "was ended by %s", mu_signal_name(-e->status, name));
+    }
+    if (a->consequence_count > shown)
+        (void)mu_buf_addf(&b, " and %u more failed", a->consequence_count - shown);
+    say(a, mu_buf_cstr(&b));
+}
+
+/* lines: how long it may be. */
+static void report_failures(const struct agent *a, uint32_t lines)
 {
     if (a->failed_count == 0 || a->life.success)
         return;
@@ -395,13 +457,13 @@ static void report_failures(const struct agent *a)
             .unix_s = f->unix_s,
             .error_file = f->error_path,
             .text = f->error_text,
-            .output = f->last_lines,
+            .has_output = f->has_output,
             .extra = f->exit.oom_killed ? "killed by the kernel: out of memory" : NULL,
             .is_cause = f == cause_here(a)};
     }
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
-    report_block(&b, plan_title(a->plan), a->life.config.hello.host, w, a->failed_count);
+    report_block(&b, plan_title(a->plan), a->life.config.hello.host, w, a->failed_count, lines);
     put_words(a, b.p, b.n);
     free(w);
 }
@@ -435,10 +497,15 @@ static void say_outcome(const struct agent *a)
     (void)mu_buf_addf(&b, "job %s failed: ", a->run_id);
     mu_cause_sentence(&l->cause, &b);
     if (l->start.round > 0)
-        (void)mu_buf_addf(&b, " (round %" PRId64 ", %u of %u restarts used)", l->start.round,
-                          l->restarts, l->max_restarts);
+        (void)mu_buf_addf(&b, " (round %" PRId64 ", %u of %u restarts used%s%s)", l->start.round,
+                          l->restarts, l->max_restarts, l->spent_by[0] != '\0' ? ", by " : "",
+                          l->spent_by);
     say(a, mu_buf_cstr(&b));
-    report_failures(a);
+    mu_buf_reset(&b);
+    report_output(&b, a->name, l->cause_output);
+    put_words(a, b.p, b.n);
+    report_failures(a, REPORT_LINES - 1 - count_lines(&b));
+    say_consequences(a);
     copy_error_file(a);
 }
 
@@ -493,7 +560,7 @@ static void on_output_finished(void *arg)
     sigset_t handled; /* What still comes must not end us by its default action. */
     (void)sigemptyset(&handled);
     for (uint32_t i = 0; i < a->signal_count; i++)
-        (void)sigaddset(&handled, a->o->signals[i]);
+        (void)sigaddset(&handled, a->signals[i].signum);
     (void)sigprocmask(SIG_BLOCK, &handled, NULL);
     for (uint32_t i = 0; i < a->signal_count; i++)
         uv_close((uv_handle_t *)&a->signals[i], NULL);
@@ -518,6 +585,7 @@ static void leave(struct agent *a)
         work_close(a->work, on_work_closed, a);
     uv_close((uv_handle_t *)&a->timer, NULL);
     watchdog_close(&a->watchdog);
+    pulse_close(&a->pulse);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -568,7 +636,7 @@ static void carry_out(struct agent *a, const struct life_action *action)
         break;
     case LIFE_ACT_KILL:
         if (a->life.alive > 0)
-            mu_log(MU_WARN, "workers.kill", "job=%s round=%" PRId64 " count=%u", a->run_id,
+            mu_log(MU_INFO, "workers.kill", "job=%s round=%" PRId64 " count=%u", a->run_id,
                    a->life.start.round, a->life.alive);
         work_kill(a->work);
         break;
@@ -731,7 +799,10 @@ static void on_signal(uv_signal_t *s, int signo)
     }
     if (a->told_signo == 0)
         a->told_signo = signo;
-    step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = signo});
+    bool is_warning = signo == SIGUSR1 && a->usr1_is_term;
+    step(a, &(struct life_event){.type = LIFE_EV_SIGNAL,
+                                 .signo = signo,
+                                 .workers_signo = is_warning ? SIGTERM : signo});
 }
 
 /* What the kernel does not wake is ended as if we had been told to stop: here nothing would start
@@ -740,6 +811,46 @@ static void on_stuck(void *arg, const char *text)
 {
     struct agent *a = arg;
     step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = SIGTERM, .text = text});
+}
+
+/* A worker hangs, and the user has set a limit for that. */
+static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
+{
+    struct agent *a = arg;
+    char since[32];
+    char last[48] = "";
+    char text[MU_MESSAGE_BYTES];
+    int64_t still_ns = now_ns - v->since_ns;
+    const struct talk_said *said = work_said(a->work, v->local_rank);
+    if (a->life.state != LIFE_RUNNING)
+        return; /* It is being stopped already. */
+    (void)mu_iso8601(mu_unix_ms() - still_ns / MU_NS_PER_MS, since);
+    if (v->has_step)
+        (void)snprintf(last, sizeof last, ", the last step was %" PRId64, v->step);
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    (void)mu_buf_addf(&b, "%s since %s (%.1f s; %s %.1f s)%s%s",
+                      v->by_progress ? "no step" : "no sign of life", since,
+                      (double)still_ns / (double)(1000 * MU_NS_PER_MS),
+                      v->in_section ? "its section's limit is" : "the limit is",
+                      (double)v->limit_ns / (double)(1000 * MU_NS_PER_MS), last,
+                      v->stopped ? ", it is stopped by a signal" : "");
+    if (v->in_section && said != NULL)
+        (void)mu_buf_addf(&b, ", in section '%s'", said->section);
+    (void)snprintf(text, sizeof text, "%s", mu_buf_cstr(&b));
+    output_last_lines(a->output, v->local_rank, a->o->last_lines, LAST_LINES_MS, a->last_lines,
+                      sizeof a->last_lines);
+    step(a, &(struct life_event){.type = LIFE_EV_HUNG,
+                                 .local_rank = v->local_rank,
+                                 .text = text,
+                                 .output = a->last_lines});
+}
+
+static void on_silent(void *arg, struct ctl_ints workers)
+{
+    struct agent *a = arg;
+    if (a->life.state == LIFE_RUNNING)
+        step(a, &(struct life_event){.type = LIFE_EV_SILENT, .silent = workers});
 }
 
 static void on_warden_lost(void *arg)
@@ -858,25 +969,33 @@ static bool is_nohup(int signo)
     return signo == SIGHUP && sigaction(signo, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
+static int watch_signal(struct agent *a, int signo, struct mu_err *err)
+{
+    uv_signal_t *s = &a->signals[a->signal_count];
+    int r = uv_signal_init(&a->loop, s);
+    if (r < 0)
+        return mu_err_set(err, r, "signals: %s", uv_strerror(r));
+    a->signal_count++;
+    s->data = a;
+    r = uv_signal_start(s, on_signal, signo);
+    if (r < 0)
+        return mu_err_set(err, r, "--signals-to-handle: signal %d cannot be handled: %s", signo,
+                          uv_strerror(r));
+    return 0;
+}
+
 static int watch_signals(struct agent *a, struct mu_err *err)
 {
+    int r = 0;
     (void)signal(SIGTTOU, SIG_IGN); /* Our group is in the background: `stty tostop` must not stop
                                        us. Workers get the default back. */
-    for (uint32_t i = 0; i < a->o->signal_count; i++) {
-        if (is_nohup(a->o->signals[i]))
-            continue;
-        uv_signal_t *s = &a->signals[a->signal_count];
-        int r = uv_signal_init(&a->loop, s);
-        if (r < 0)
-            return mu_err_set(err, r, "signals: %s", uv_strerror(r));
-        a->signal_count++;
-        s->data = a;
-        r = uv_signal_start(s, on_signal, a->o->signals[i]);
-        if (r < 0)
-            return mu_err_set(err, r, "--signals-to-handle: signal %d cannot be handled: %s",
-                              a->o->signals[i], uv_strerror(r));
+    a->usr1_is_term = true;
+    for (uint32_t i = 0; r == 0 && i < a->o->signal_count; i++) {
+        a->usr1_is_term = a->usr1_is_term && a->o->signals[i] != SIGUSR1;
+        if (!is_nohup(a->o->signals[i]))
+            r = watch_signal(a, a->o->signals[i], err);
     }
-    return 0;
+    return r == 0 && a->usr1_is_term ? watch_signal(a, SIGUSR1, err) : r;
 }
 
 static int set_up(struct agent *a, struct mu_err *err)
@@ -896,6 +1015,11 @@ static int set_up(struct agent *a, struct mu_err *err)
         return mu_err_set(err, -ENOMEM, "no memory");
     if (watchdog_init(&a->watchdog, &a->loop, a->o->nproc, a->o->d_state_ns, on_stuck, a) < 0)
         return mu_err_set(err, -ENOMEM, "no memory");
+    const struct hang_limits hl = {.progress_ns = a->o->progress_timeout_ns,
+                                   .silence_ns = a->o->silence_timeout_ns};
+    const struct pulse_events pe = {.arg = a, .on_hung = on_hung, .on_silent = on_silent};
+    if (pulse_init(&a->pulse, &a->loop, a->o->nproc, &hl, &pe) < 0)
+        return mu_err_set(err, -ENOMEM, "no memory");
     r = make_plan(a, err);
     if (r == 0)
         r = make_life(a, err);
@@ -909,6 +1033,8 @@ static int set_up(struct agent *a, struct mu_err *err)
         first_use(&a->first, a->work, note_exit, a);
     if (r == 0)
         r = output_new(&a->loop, &oe, &a->output, err);
+    if (r == 0)
+        pulse_use(&a->pulse, a->work, a->output);
     if (r == 0)
         r = warden_watch(a->warden, &a->loop, on_warden_lost, a);
     if (r < 0)

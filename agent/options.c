@@ -525,6 +525,7 @@ static int set_defaults(struct reading *rd)
                                     .last_call_ns = MU_LAST_CALL_NS,
                                     .connect_timeout_ns = INT64_C(60000000000),
                                     .server_timeout_ns = INT64_C(60000000000),
+                                    .last_lines = 10,
                                     .shutdown_timeout_ns = MU_GRACE_NS,
                                     .monitor_interval_ns = INT64_C(100000000),
                                     .log_level = MU_WARN,

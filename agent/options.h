@@ -102,6 +102,8 @@ struct agent_options {
     const char *numa;            /* --numa-binding; NULL: none. */
     int64_t d_state_ns;          /* TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT; 0: do not look. */
     int64_t shutdown_timeout_ns; /* SIGTERM to SIGKILL. */
+    int64_t progress_timeout_ns; /* From one reported step to the next; 0: no limit. */
+    int64_t silence_timeout_ns;  /* Without any sign of life; 0: no limit. */
     int signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
     const char *signals_text; /* As given: workers see it. */
@@ -120,6 +122,7 @@ struct agent_options {
     const char *copy_words[2];         /* --duplicate-stdout-filters, -stderr-; NULL: not given. */
     bool events_on_console;            /* --event-log-handler=console */
     bool exit_status_first;            /* --exit-status=first */
+    uint32_t last_lines;               /* --last-lines; 0: workers inherit stderr. */
     int64_t monitor_interval_ns;       /* Checked; nothing here polls. */
     enum mu_log_level log_level;
     enum mu_log_format log_format;

@@ -271,6 +271,15 @@ static int set_exit_status(struct reading *rd, const char *text, const char *wha
     return 0;
 }
 
+static int set_last_lines(struct reading *rd, const char *text, const char *what)
+{
+    int64_t n = 0;
+    int r = option_int(rd, 2, text, 0, MU_OUTPUT_LINES_MAX, what, &n);
+    if (r == 0)
+        rd->o->last_lines = (uint32_t)n;
+    return r;
+}
+
 static int signal_number(const char *name)
 {
     static const struct {
@@ -332,6 +341,16 @@ static int set_shutdown_timeout(struct reading *rd, const char *text, const char
 {
     /* Beyond torchrun, which wants whole seconds: fractions. */
     return seconds(rd, text, 0, what, &rd->o->shutdown_timeout_ns);
+}
+
+static int set_progress_timeout(struct reading *rd, const char *text, const char *what)
+{
+    return seconds(rd, text, 0, what, &rd->o->progress_timeout_ns);
+}
+
+static int set_silence_timeout(struct reading *rd, const char *text, const char *what)
+{
+    return seconds(rd, text, 0, what, &rd->o->silence_timeout_ns);
 }
 
 static int set_virtual_local_rank(struct reading *rd, const char *text, const char *what)
@@ -487,7 +506,7 @@ const struct option_row option_rows[] = {
      "Which CPUs a worker gets: those of its GPU's NUMA node; of that socket; a share of the node's cores of its own; or "
      "one group of them with a common last cache. Without GPUs workers are dealt to the nodes in order."},
     {"signals-to-handle", 0, 0, "LIST", set_signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     "Signals that are passed on to the workers before the agent ends."},
+     "Signals that are passed on to the workers before the agent ends. SIGUSR1, a scheduler's warning, means SIGTERM unless it is listed."},
     {"shutdown-timeout", 0, 0, "SECONDS", set_shutdown_timeout, "30",
      "From a signal that asks workers to end to SIGKILL, whatever the reason. Also TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
     {"virtual-local-rank", 0, 0, NULL, set_virtual_local_rank, NULL,
@@ -510,6 +529,17 @@ const struct option_row option_rows[] = {
     {"exit-status", 0, OPTION_OWN | OPTION_WORDS, "one|first", set_exit_status, "one",
      "What a failed job ends with: 1, as torchrun, or the first failing worker's own status (128 + n for signal n; also where the agent itself was "
      "told to stop by it)."},
+    {"last-lines", 0, OPTION_OWN, "N", set_last_lines, "10",
+     "How many of the last lines of the worker that failed first are shown at the end, on every node; at most 20. For that a "
+     "worker's stderr passes through the agent, byte by byte, unless that is a terminal; so does its stdout where both lead to the same "
+     "place. 0: workers inherit both, and the lines are known only where --tee, --redirects or --label brings them here."},
+    {"progress-timeout", 0, OPTION_OWN, "SECONDS", set_progress_timeout, "0",
+     "A worker that has reported a step (muster_progress) must report the next within so long, or it hangs: the group is stopped, the "
+     "cause is no_progress, and a restart is spent. While it is in a section with a limit of its own that one holds. 0: no limit; status shows "
+     "silent_since all the same."},
+    {"silence-timeout", 0, OPTION_OWN, "SECONDS", set_silence_timeout, "0",
+     "The same for workers without the SDK: how long one may give no sign of life, which is CPU time of it or its descendants, output that passes "
+     "through the agent (stderr mostly does), or a reported step. One that spins in a collective is not silent. 0: no limit."},
     {"label", 0, OPTION_OWN, NULL, set_label, NULL,
      "What workers write to the console plainly gets --tee's prefix before each line, too. No files."},
     {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",

@@ -125,6 +125,10 @@ void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b)
         who(c, b);
         (void)mu_buf_adds(b, "could not be started");
         break;
+    case MU_CAUSE_NO_PROGRESS:
+        who(c, b);
+        (void)mu_buf_adds(b, "made no progress");
+        break;
     case MU_CAUSE_NODE_LOST:
         (void)mu_buf_addf(b, "the agent on %s died: its connection closed without a goodbye", host);
         break;

@@ -15,6 +15,7 @@
     X(WORKER_EXIT, "worker_exit", 1)     /* A worker ended with a status that is not 0. */         \
     X(WORKER_SIGNAL, "worker_signal", 1) /* A worker was ended by a signal. */                     \
     X(SPAWN_FAILED, "spawn_failed", 1)   /* A worker could not be started. */                      \
+    X(NO_PROGRESS, "no_progress", 1)     /* A worker hung, and a limit was set for that. */        \
     X(NODE_LOST, "node_lost", 0)         /* An agent's process died: its connection closed. */     \
     X(NODE_SILENT, "node_silent", 0)     /* An agent was not heard for the fence time. */          \
     X(NODE_LEFT, "node_left", 0)         /* An agent was told to stop and said goodbye. */         \

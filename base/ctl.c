@@ -82,6 +82,9 @@ static const struct field exited_fields[] = {CTL_EXITED_FIELDS(S, I, L, C)};
 #define MSG struct ctl_failed
 static const struct field failed_fields[] = {CTL_FAILED_FIELDS(S, I, L, C)};
 #undef MSG
+#define MSG struct ctl_silent
+static const struct field silent_fields[] = {CTL_SILENT_FIELDS(S, I, L, C)};
+#undef MSG
 #define MSG struct ctl_finished
 static const struct field finished_fields[] = {CTL_FINISHED_FIELDS(S, I, L, C)};
 #undef MSG

@@ -99,7 +99,13 @@
 
 #define CTL_FAILED_FIELDS(STR, INT, INTS, CAUSE)                                                   \
     INT(round, 1, UINT32_MAX, 1, 1, "the round")                                                   \
-    CAUSE(cause, "what failed first on this node")
+    CAUSE(cause, "what failed first on this node")                                                 \
+    STR(output, MU_OUTPUT_BYTES, 0, "last lines of that worker, where they are known")
+
+#define CTL_SILENT_FIELDS(STR, INT, INTS, CAUSE)                                                   \
+    INT(round, 1, UINT32_MAX, 1, 1, "the round")                                                   \
+    INTS(workers, "four numbers each: local rank, milliseconds without a sign of life, last step " \
+                  "that it reported or -1, 1 where it is stopped by a signal; others are alive")
 
 #define CTL_FINISHED_FIELDS(STR, INT, INTS, CAUSE)                                                 \
     INT(round, 1, UINT32_MAX, 1, 1, "the round: all workers of this node exited with 0")
@@ -107,7 +113,8 @@
 #define CTL_STOP_FIELDS(STR, INT, INTS, CAUSE)                                                     \
     INT(round, 1, UINT32_MAX, 1, 1, "the round to stop")                                           \
     INT(final, 0, 1, 1, 0, "1: no round follows")                                                  \
-    CAUSE(cause, "the first cause")
+    CAUSE(cause, "the first cause")                                                                \
+    STR(output, MU_OUTPUT_BYTES, 0, "last lines of the worker that it names")
 
 #define CTL_STOPPED_FIELDS(STR, INT, INTS, CAUSE)                                                  \
     INT(round, 1, UINT32_MAX, 1, 1, "the round: no process of it is left on this node")            \
@@ -130,7 +137,9 @@
     INT(round, 0, UINT32_MAX, 1, 0, "the last round")                                              \
     INT(restarts, 0, MU_RESTARTS_MAX, 1, 0, "restarts used")                                       \
     INT(max_restarts, 0, MU_RESTARTS_MAX, 1, 0, "restarts allowed")                                \
-    CAUSE(cause, "the first cause of the last failure, when success is 0")
+    CAUSE(cause, "the first cause of the last failure, when success is 0")                         \
+    STR(output, MU_OUTPUT_BYTES, 0, "last lines of the worker that it names")                      \
+    STR(spent_by, MU_MESSAGE_BYTES, 0, "which failures spent the restarts, the last ones if many")
 
 /* Message, lower-case name on the wire, who sends it ('A' agent, 'S' server, 'B' both), what it
  * says. */
@@ -143,6 +152,7 @@
     X(STARTED, started, 'A', "they run")                                                           \
     X(EXITED, exited, 'A', "one of them exited well")                                              \
     X(FAILED, failed, 'A', "one of them failed")                                                   \
+    X(SILENT, silent, 'A', "which of them give no sign of life, whenever that changes")            \
     X(FINISHED, finished, 'A', "all of them exited well")                                          \
     X(STOP, stop, 'S', "stop your workers")                                                        \
     X(STOPPED, stopped, 'A', "nothing of the round runs here any more")                            \
@@ -156,6 +166,10 @@ enum ctl_type {
 #undef X
     CTL_TYPE_COUNT
 };
+
+#define CTL_SILENT_NUMBERS 4 /* Of a worker in SILENT. */
+#define CTL_SILENT_MAX                                                                             \
+    (MU_WORKERS_MAX / CTL_SILENT_NUMBERS) /* Workers told of; others are left out. */
 
 /* A list of int32: borrowed; after ctl_decode() it lives in the decoder's scratch. */
 struct ctl_ints {

@@ -13,6 +13,9 @@
 #define MU_ADDR_BYTES 64    /* A numeric IPv6 address with a zone. */
 #define MU_ROLE_BYTES 64
 #define MU_MESSAGE_BYTES 512 /* A cause's own words: one sentence, not a traceback. */
+#define MU_OUTPUT_BYTES                                                                            \
+    2048 /* Last lines of the worker that failed first: a screen at most, told to every node. */
+#define MU_OUTPUT_LINES_MAX 20 /* All that an agent says at the end stays within 40. */
 
 /* --- a job --- */
 #define MU_NODES_MAX 65536 /* Nodes of one job, spares included. */

@@ -21,6 +21,7 @@
                          FINISHED. */
 #define LAST_WORD_NS MU_GOODBYE_NS
 #define EXTRA_ACTIONS 16
+#define NAMED_MAX 8            /* Workers that a sentence names before it says how many more. */
 #define EXIT_NOT_KNOWN (-1000) /* As STOPPED spells it. */
 
 typedef int life_row_fn(struct life *l, int64_t now_ns, const struct life_event *ev);
@@ -33,7 +34,8 @@ struct life_row {
 static life_row_fn greet, link_lost, link_failed, beat_answered, welcome, refused, waiting;
 static life_row_fn start, start_again, start_too_late, stop_other_round, stop_told, stop_again,
     end_here, end_first_stop, end_noted;
-static life_row_fn spawned, spawn_failed, worker_exit, stopping_exit, note_gone, count_gone;
+static life_row_fn spawned, spawn_failed, worker_exit, tell_silent, worker_hung, stopping_exit,
+    note_gone, count_gone;
 static life_row_fn signal_idle, signal_running, signal_finished, signal_stopping;
 static life_row_fn owner_running, owner_stopping;
 static life_row_fn joining_deadline, running_deadline, finished_deadline, stopping_deadline,
@@ -74,6 +76,8 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_SPAWNED]      = ROW(RUNNING,  spawned),
         [LIFE_EV_SPAWN_FAILED] = ROW(RUNNING,  spawn_failed),
         [LIFE_EV_WORKER_EXIT]  = ROW(RUNNING,  worker_exit),
+        [LIFE_EV_SILENT]       = ROW(RUNNING,  tell_silent),
+        [LIFE_EV_HUNG]         = ROW(RUNNING,  worker_hung),
         [LIFE_EV_SIGNAL]       = ROW(RUNNING,  signal_running),
         [LIFE_EV_OWNER_GONE]   = ROW(RUNNING,  owner_running),
         [LIFE_EV_DEADLINE]     = ROW(RUNNING,  running_deadline),
@@ -200,10 +204,13 @@ static uint64_t next_random(struct life *l)
     return l->random * UINT64_C(2685821657736338717);
 }
 
-static void take_cause(struct life *l, const struct mu_cause *c)
+/* output: last lines of the worker it names, or NULL. */
+static void take_cause(struct life *l, const struct mu_cause *c, const char *output)
 {
     l->cause = *c;
     l->has_cause = c->kind != MU_CAUSE_NONE;
+    if (output != l->cause_output)
+        (void)snprintf(l->cause_output, sizeof l->cause_output, "%s", output != NULL ? output : "");
 }
 
 static struct mu_cause
@@ -220,16 +227,22 @@ cause_here(const struct life *l, enum mu_cause_kind kind, const char *text, int6
     return c;
 }
 
+static void note_failure(struct life *l, const struct mu_cause *c, const char *output)
+{
+    l->failure = *c;
+    l->failure_said = true;
+    (void)snprintf(l->failure_output, sizeof l->failure_output, "%s", output != NULL ? output : "");
+}
+
 /* The round failed or must be left here: our own cause, until the server tells the first one. */
-static void fail_here(struct life *l, const struct mu_cause *c)
+static void fail_here(struct life *l, const struct mu_cause *c, const char *output)
 {
     if (l->failure_untold)
         return;
-    l->failure = *c;
-    l->failure_said = true;
+    note_failure(l, c, output);
     l->failure_untold = true;
     if (!l->has_cause)
-        take_cause(l, c);
+        take_cause(l, c, output);
     send(l, CTL_FAILED);
 }
 
@@ -351,7 +364,7 @@ static int refused(struct life *l, int64_t now_ns, const struct life_event *ev)
     }
     l->told_why = true;
     struct mu_cause c = cause_here(l, MU_CAUSE_NODE_FAILED, r->text, ev->unix_ms);
-    take_cause(l, &c);
+    take_cause(l, &c, NULL);
     l->exit_status = 1;
     l->leaving = true;
     if (l->state == LIFE_RUNNING)
@@ -390,7 +403,7 @@ static int fence(struct life *l, int64_t unix_ms)
                                    "are stopped before others may take their place",
                                    unix_ms);
     l->signo = SIGNO_TERM;
-    take_cause(l, &c);
+    take_cause(l, &c, NULL);
     say(l, c.message);
     return LIFE_EV_BROKEN;
 }
@@ -448,7 +461,7 @@ static int spawn_failed(struct life *l, int64_t now_ns, const struct life_event 
     struct mu_cause c = cause_here(l, MU_CAUSE_SPAWN_FAILED, ev->text, ev->unix_ms);
     c.local_rank = (int32_t)ev->local_rank;
     c.rank = (int32_t)l->start.rank_base + c.local_rank;
-    fail_here(l, &c);
+    fail_here(l, &c, NULL);
     return LIFE_EV_BROKEN;
 }
 
@@ -486,7 +499,29 @@ static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *
         return 0;
     }
     struct mu_cause c = cause_of_exit(l, ev);
-    fail_here(l, &c);
+    fail_here(l, &c, ev->output);
+    return LIFE_EV_BROKEN;
+}
+
+static int tell_silent(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    uint32_t n = ev->silent.n / CTL_SILENT_NUMBERS;
+    uint32_t room = (uint32_t)l->config.hello.nproc;
+    room = room < CTL_SILENT_MAX ? room : CTL_SILENT_MAX;
+    l->silent_count = (n < room ? n : room) * CTL_SILENT_NUMBERS;
+    if (l->silent_count > 0)
+        memcpy(l->silent, ev->silent.v, l->silent_count * sizeof l->silent[0]);
+    send(l, CTL_SILENT);
+    return 0;
+}
+
+static int worker_hung(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    struct mu_cause c = cause_here(l, MU_CAUSE_NO_PROGRESS, ev->text, ev->unix_ms);
+    c.local_rank = (int32_t)ev->local_rank;
+    c.rank = (int32_t)l->start.rank_base + c.local_rank;
+    c.pid = l->pids[ev->local_rank];
+    fail_here(l, &c, ev->output);
     return LIFE_EV_BROKEN;
 }
 
@@ -510,11 +545,10 @@ static int stopping_exit(struct life *l, int64_t now_ns, const struct life_event
     struct mu_cause c = cause_of_exit(l, ev);
     if (l->failure_said && !mu_cause_is_better(&c, &l->failure, true))
         return 0;
-    l->failure = c;
-    l->failure_said = true;
+    note_failure(l, &c, ev->output);
     bool told = l->told_stop_round == l->start.round;
     if (!told && l->has_cause && mu_cause_is_better(&c, &l->cause, true))
-        take_cause(l, &c);
+        take_cause(l, &c, ev->output);
     send(l, CTL_FAILED);
     return 0;
 }
@@ -592,7 +626,7 @@ static void note_stop(struct life *l, const struct ctl_stop *m)
     l->told_stop_round = (uint32_t)m->round;
     l->final = m->final != 0;
     l->failure_untold = false;
-    take_cause(l, &m->cause);
+    take_cause(l, &m->cause, m->output);
     if (news && !l->final && !l->leaving) /* The end of the job says its cause itself. */
         say_why_again(l, m);
 }
@@ -634,8 +668,9 @@ static void note_end(struct life *l, const struct ctl_end *m)
     l->success = m->success != 0;
     l->restarts = (uint32_t)m->restarts;
     l->max_restarts = (uint32_t)m->max_restarts;
+    memcpy(l->spent_by, m->spent_by, sizeof l->spent_by);
     if (!l->success && m->cause.kind != MU_CAUSE_NONE)
-        take_cause(l, &m->cause);
+        take_cause(l, &m->cause, m->output);
     if (!l->leaving)
         l->exit_status = l->success ? 0 : 1;
 }
@@ -705,9 +740,11 @@ static void leave(struct life *l, const struct life_event *ev)
     struct mu_cause c = cause_here(l, kind, text, ev->unix_ms);
     l->leaving = true;
     l->exit_status = 1;
-    l->signo = ev->type == LIFE_EV_OWNER_GONE ? SIGNO_TERM : ev->signo;
+    l->signo = ev->workers_signo != 0 ? ev->workers_signo : ev->signo;
+    if (ev->type == LIFE_EV_OWNER_GONE)
+        l->signo = SIGNO_TERM;
     if (!l->has_cause)
-        take_cause(l, &c);
+        take_cause(l, &c, NULL);
     l->bye = c;
 }
 
@@ -735,7 +772,7 @@ static int signal_running(struct life *l, int64_t now_ns, const struct life_even
     l->told_leave_ns = now_ns;
     if (ev->type == LIFE_EV_SIGNAL && ev->text == NULL)
         say_how_long(l, ev->signo);
-    fail_here(l, &l->bye);
+    fail_here(l, &l->bye, NULL);
     return LIFE_EV_BROKEN;
 }
 
@@ -743,6 +780,41 @@ static int signal_finished(struct life *l, int64_t now_ns, const struct life_eve
 {
     leave(l, ev);
     return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
+}
+
+/* "rank 3 (pid 77), rank 4 (pid 78) and 2 more had not ended 4 s after SIGTERM: SIGKILL" */
+static void say_who_is_killed(struct life *l, int64_t now_ns)
+{
+    char name[16];
+    uint32_t count = 0;
+    struct mu_buf b;
+    mu_buf_init(&b, l->mem);
+    for (uint32_t i = 0; i < (uint32_t)l->config.hello.nproc; i++) {
+        if (l->exits[i] != EXIT_NOT_KNOWN)
+            continue;
+        if (count < NAMED_MAX)
+            (void)mu_buf_addf(&b, "%srank %u (pid %d)", count > 0 ? ", " : "",
+                              (uint32_t)l->start.rank_base + i, l->pids[i]);
+        count++;
+    }
+    if (count > NAMED_MAX)
+        (void)mu_buf_addf(&b, " and %u more", count - NAMED_MAX);
+    double after_s = (double)(now_ns - (l->stop_deadline_ns - l->config.grace_ns)) / NS_PER_S;
+    (void)mu_buf_addf(&b, " had not ended %.1f s after %s: SIGKILL", after_s,
+                      mu_signal_name(l->signo, name));
+    if (count > 0)
+        say(l, mu_buf_cstr(&b));
+    mu_buf_fini(&b);
+}
+
+/* The ladder's last rung. */
+static void kill_workers(struct life *l, int64_t now_ns)
+{
+    if (l->spawned)
+        say_who_is_killed(l, now_ns);
+    act(l, LIFE_ACT_KILL);
+    l->killed = true;
+    l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
 }
 
 /* Told once more while stopping: no more grace. */
@@ -757,11 +829,8 @@ static int signal_stopping(struct life *l, int64_t now_ns, const struct life_eve
         act(l, LIFE_ACT_SIGNAL);
         return 0;
     }
-    if (!l->killed) {
-        act(l, LIFE_ACT_KILL);
-        l->killed = true;
-        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
-    }
+    if (!l->killed)
+        kill_workers(l, now_ns);
     return 0;
 }
 
@@ -841,7 +910,7 @@ static bool server_given_up(struct life *l, int64_t now_ns, int64_t unix_ms)
     if (l->has_cause || l->state == LIFE_FINISHED)
         say(l, l->state == LIFE_FINISHED ? c.message : text);
     if (!l->has_cause)
-        take_cause(l, &c);
+        take_cause(l, &c, NULL);
     return true;
 }
 
@@ -915,9 +984,7 @@ static int stopping_deadline(struct life *l, int64_t now_ns, const struct life_e
     if (now_ns < l->stop_deadline_ns && (l->killed || now_ns < fence_kill_at(l)))
         return 0;
     if (!l->killed) {
-        act(l, LIFE_ACT_KILL);
-        l->killed = true;
-        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+        kill_workers(l, now_ns);
         return 0;
     }
     /* The kernel cannot end them: this node is unhealthy. Never a wait without end. */
@@ -990,8 +1057,10 @@ int life_init(struct life *l,
     l->exits = mu_zalloc(mem, n * sizeof *l->exits);
     l->pids = mu_zalloc(mem, n * sizeof *l->pids);
     l->exit_untold = mu_zalloc(mem, n * sizeof *l->exit_untold);
+    l->silent = mu_zalloc(mem, n * CTL_SILENT_NUMBERS * sizeof *l->silent);
     l->actions = mu_zalloc(mem, (n + EXTRA_ACTIONS) * sizeof *l->actions);
-    if (l->exits == NULL || l->pids == NULL || l->exit_untold == NULL || l->actions == NULL) {
+    if (l->exits == NULL || l->pids == NULL || l->exit_untold == NULL || l->actions == NULL ||
+        l->silent == NULL) {
         life_fini(l);
         return -ENOMEM;
     }
@@ -1003,10 +1072,12 @@ void life_fini(struct life *l)
     mu_mem_free(l->mem, l->exits);
     mu_mem_free(l->mem, l->pids);
     mu_mem_free(l->mem, l->exit_untold);
+    mu_mem_free(l->mem, l->silent);
     mu_mem_free(l->mem, l->actions);
     l->exits = NULL;
     l->pids = NULL;
     l->exit_untold = NULL;
+    l->silent = NULL;
     l->actions = NULL;
 }
 

@@ -36,8 +36,9 @@ enum life_state {
 
 /* From the link: LINK_UP (connected: say hello), LINK_LOST (was up, closed or reset), LINK_FAILED
  * (an attempt failed), and the server's messages. From the workers: SPAWNED, SPAWN_FAILED,
- * WORKER_EXIT, ALL_GONE. From the system: SIGNAL (one that is handled), OWNER_GONE (the warden
- * died). From the shell's timer: DEADLINE. */
+ * WORKER_EXIT, SILENT (who of them gives no sign of life has changed), HUNG (one of them does not
+ * for longer than the user allows), ALL_GONE. From the system: SIGNAL (one that is handled),
+ * OWNER_GONE (the warden died). From the shell's timer: DEADLINE. */
 #define LIFE_EVENTS(X)                                                                             \
     X(LINK_UP)                                                                                     \
     X(LINK_LOST)                                                                                   \
@@ -52,6 +53,8 @@ enum life_state {
     X(SPAWNED)                                                                                     \
     X(SPAWN_FAILED)                                                                                \
     X(WORKER_EXIT)                                                                                 \
+    X(SILENT)                                                                                      \
+    X(HUNG)                                                                                        \
     X(ALL_GONE)                                                                                    \
     X(SIGNAL)                                                                                      \
     X(OWNER_GONE)                                                                                  \
@@ -73,15 +76,18 @@ struct life_event {
     const struct ctl_msg *msg; /* The server's message, borrowed for the call. */
     bool refused; /* LINK_FAILED: connection refused, that is, no server process listens there. */
     int signo;    /* SIGNAL. With a text: none came, this node is ended for that reason. */
+    int workers_signo;   /* SIGNAL: what the workers get for it; 0: the same. */
     uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
     int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
     bool by_itself;      /* WORKER_EXIT: it was ending, or had said why, before it was signalled. */
     bool names_rank;     /* WORKER_EXIT: it names the rank `named` as the one that failed before. */
     int32_t named;
-    const int32_t *pids; /* SPAWNED: nproc process ids, borrowed for the call. */
-    const char *text;    /* LINK_*, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
-                            for the call. */
-    int64_t unix_ms;     /* Wall clock, only copied into causes. */
+    const int32_t *pids;    /* SPAWNED: nproc process ids, borrowed for the call. */
+    struct ctl_ints silent; /* SILENT: as the message has it; borrowed for the call. */
+    const char *text;   /* LINK_*, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
+                           for the call. */
+    const char *output; /* WORKER_EXIT: the last lines that it wrote, or NULL; borrowed. */
+    int64_t unix_ms;    /* Wall clock, only copied into causes. */
 };
 
 /* CONNECT     begin one attempt to reach the server; LINK_UP or LINK_FAILED follows
@@ -168,16 +174,20 @@ struct life {
     bool any_untold;
     int64_t tell_at_ns;
 
-    bool failure_untold;      /* `failure` was not yet answered by STOP. */
-    bool failure_said;        /* Of this round. */
-    struct mu_cause failure;  /* What failed first here in this round, as far as was said. */
-    bool final;               /* STOP said that no round follows. */
-    bool leaving;             /* Exit when nothing is left. */
-    bool ended;               /* END was heard. */
-    bool killed;              /* STOPPING: SIGKILL was sent. */
-    bool kill_at_once;        /* No grace: our own launcher is dead. */
-    uint32_t stopped_round;   /* For STOPPED. */
-    struct mu_cause bye;      /* Why we leave, for BYE. */
+    int32_t *silent; /* What SILENT says. */
+    uint32_t silent_count;
+
+    bool failure_untold;     /* `failure` was not yet answered by STOP. */
+    bool failure_said;       /* Of this round. */
+    struct mu_cause failure; /* What failed first here in this round, as far as was said. */
+    char failure_output[MU_OUTPUT_BYTES]; /* And what it wrote last. */
+    bool final;                           /* STOP said that no round follows. */
+    bool leaving;                         /* Exit when nothing is left. */
+    bool ended;                           /* END was heard. */
+    bool killed;                          /* STOPPING: SIGKILL was sent. */
+    bool kill_at_once;                    /* No grace: our own launcher is dead. */
+    uint32_t stopped_round;               /* For STOPPED. */
+    struct mu_cause bye;                  /* Why we leave, for BYE. */
     int64_t stop_deadline_ns; /* STOPPING: when the next rung of the ladder is due. ENDING: how long
                                  to wait. */
     int signo;                /* For the SIGNAL action. */
@@ -185,7 +195,9 @@ struct life {
     bool success;
     bool has_cause;
     struct mu_cause cause; /* The first cause, as the server told it, or our own verdict. */
-    uint32_t restarts;     /* As END or START told. */
+    char cause_output[MU_OUTPUT_BYTES]; /* Last lines of the worker it names; "": none known. */
+    char spent_by[MU_MESSAGE_BYTES];    /* Which failures spent restarts, as END told. */
+    uint32_t restarts;                  /* As END or START told. */
     uint32_t max_restarts;
     int exit_status;
     char last_error[256]; /* Of the link. */

@@ -59,6 +59,11 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
     case CTL_FAILED:
         ret->u.failed.round = l->start.round;
         ret->u.failed.cause = l->failure;
+        memcpy(ret->u.failed.output, l->failure_output, sizeof l->failure_output);
+        break;
+    case CTL_SILENT:
+        ret->u.silent.round = l->start.round;
+        ret->u.silent.workers = (struct ctl_ints){l->silent, l->silent_count};
         break;
     case CTL_FINISHED:
         ret->u.finished.round = l->start.round;

@@ -1,7 +1,10 @@
 /* Lines, cut and prefixed; see lines.h. */
 #include "agent/workers/lines.h"
 
+#include <stdio.h>
 #include <string.h>
+
+#include "base/json.h"
 
 void lines_init(struct lines *l, const struct mu_mem *mem, const char *prefix)
 {
@@ -160,6 +163,72 @@ size_t lines_last(const char *p, size_t n, size_t max, bool cut)
     }
     const char *first = cut ? memchr(p, '\n', n) : NULL;
     return first != NULL && first + 1 < p + n ? (size_t)(first - p) + 1 : 0;
+}
+
+/* --- a stream's end, for people --- */
+
+#define UNIT_BYTES 5 /* "\x1b" with its NUL; UTF-8 has at most 4. */
+
+/* One character as it is shown. Returns how many bytes it takes of p. */
+static size_t show_unit(const char *p, size_t n, char *ret, size_t *ret_bytes)
+{
+    unsigned char c = (unsigned char)p[0];
+    size_t len = mu_utf8_len(p, n);
+    bool c1 = len == 2 && c == 0xc2 && (unsigned char)p[1] < 0xa0; /* Controls of 8 bits. */
+    if (c < 0x80 && c != '\n' && c != '\t' && (c < 0x20 || c == 0x7f)) {
+        *ret_bytes = (size_t)snprintf(ret, UNIT_BYTES, "\\x%02x", c);
+        return 1;
+    }
+    *ret_bytes = len == 0 || c1 ? 1 : len;
+    memcpy(ret, len == 0 || c1 ? "?" : p, *ret_bytes);
+    return len == 0 ? 1 : len;
+}
+
+/* Behind the last carriage return of the line at p that something follows on it: what a terminal
+ * would show. */
+static size_t skip_overwritten(const char *p, size_t n)
+{
+    const char *feed = memchr(p, '\n', n);
+    size_t end = feed != NULL ? (size_t)(feed - p) : n;
+    while (end > 0 && p[end - 1] == '\r')
+        end--;
+    while (end > 0 && p[end - 1] != '\r')
+        end--;
+    return end;
+}
+
+/* Walk over the text as it is shown; what lies beyond the first `skip` bytes goes to dst. Returns
+ * its length, with the skipped ones. */
+static size_t show(const char *p, size_t n, size_t skip, char *dst)
+{
+    char unit[UNIT_BYTES];
+    size_t bytes = 0;
+    size_t total = 0;
+    size_t put = 0;
+    bool line_starts = true;
+    for (size_t i = 0; i < n; line_starts = p[i - 1] == '\n') {
+        i += line_starts ? skip_overwritten(p + i, n - i) : 0;
+        if (i < n && p[i] == '\r') {
+            i++;
+            continue;
+        }
+        i += show_unit(p + i, n - i, unit, &bytes);
+        total += bytes;
+        if (dst == NULL || total - bytes < skip)
+            continue;
+        memcpy(dst + put, unit, bytes);
+        put += bytes;
+    }
+    if (dst != NULL)
+        dst[put] = '\0';
+    return total;
+}
+
+void lines_show(const char *p, size_t n, size_t max, bool cut, char *dst, size_t cap)
+{
+    size_t at = lines_last(p, n, max, cut);
+    size_t bytes = show(p + at, n - at, 0, NULL);
+    (void)show(p + at, n - at, bytes < cap ? 0 : bytes - (cap - 1), dst);
 }
 
 /* --- the template --- */

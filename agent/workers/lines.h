@@ -40,6 +40,11 @@ size_t lines_count(const char *p, size_t n);
  * which may be cut, is left out when `cut` and others remain. */
 size_t lines_last(const char *p, size_t n, size_t max, bool cut);
 
+/* The last lines of a stream's end, fit to be shown and sent: at most `max` lines, as many of their
+ * last bytes as fit into `cap` with the NUL; a carriage return ends a line, control bytes are
+ * escaped (\x1b), what is no UTF-8 becomes '?'. "" when nothing was written. */
+void lines_show(const char *p, size_t n, size_t max, bool cut, char *dst, size_t cap);
+
 /* A prefix from a template: $name and ${name} for role_name, rank and local_rank; $$ is $; other
  * names stay as they are. */
 struct lines_names {

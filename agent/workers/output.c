@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "agent/workers/console.h"
@@ -51,8 +52,10 @@ struct stream {
     int which; /* 0 stdout, 1 stderr */
     int set;
     int pipe_fd;
-    int file_fd; /* -1: none, or it could not be made for lack of room. */
+    int writer_fd; /* Raw: our copy of the worker's end, so that its exit wakes nobody. Else -1. */
+    int file_fd;   /* -1: none, or it could not be made for lack of room. */
     bool has_file;
+    bool raw;           /* To the console byte by byte: it is the worker's own in all but name. */
     bool over;          /* Every writer is gone: an empty pipe is its end. */
     size_t over_bytes;  /* Read since: no more than a pipe held, or a stranger writes to it. */
     bool ended;         /* Nothing comes any more; kept for its tail until the next round. */
@@ -64,7 +67,7 @@ struct stream {
     char *prefix;
     int copy_fd; /* filtered_stdout.log of the attempt; -1: none. Shared, see struct copies. */
     struct copies *copies;
-    char tail[TAIL_BYTES];
+    char *tail; /* TAIL_BYTES, once there are any. */
     size_t tail_bytes;
     bool tail_cut;
 };
@@ -116,7 +119,9 @@ struct output {
     uint64_t seen_sent;
     uint32_t still_s; /* Seconds without a byte taken. */
     bool word_said;
-    int *writers; /* 2 * nproc of the round being started. */
+    uint64_t *written; /* By local rank; the pump counts. */
+    uint32_t written_count;
+    int *writers; /* 2 * nproc of the round being started, then as many to be closed after it. */
     uint32_t writer_count;
 
     uv_thread_t thread;
@@ -170,8 +175,10 @@ static void free_stream(struct stream *s)
     if (s == NULL)
         return;
     close_fd(&s->pipe_fd);
+    close_fd(&s->writer_fd);
     close_fd(&s->file_fd);
     lines_fini(&s->lines);
+    free(s->tail);
     free(s->prefix);
     drop_copies(s->copies);
     free(s);
@@ -343,6 +350,10 @@ static void flush_console(struct output *o, int i)
 
 static void keep_tail(struct stream *s, const char *p, size_t n)
 {
+    if (s->tail == NULL)
+        s->tail = mu_alloc(mu_mem_default(), TAIL_BYTES);
+    if (s->tail == NULL)
+        return; /* A report without last lines, then. */
     if (n >= TAIL_BYTES) {
         s->tail_cut = s->tail_cut || n > TAIL_BYTES || s->tail_bytes > 0;
         memcpy(s->tail, p + n - TAIL_BYTES, TAIL_BYTES);
@@ -359,11 +370,23 @@ static void keep_tail(struct stream *s, const char *p, size_t n)
     s->tail_bytes += n;
 }
 
+static void note_no_memory(struct console *c)
+{
+    if (c->out.oom)
+        c->lost_errno = ENOMEM;
+    c->out.oom = false;
+}
+
 /* To the console, and what the words pick out to its file. Bytes none: the stream's end. */
 static void put_lines(struct output *o, struct stream *s, const char *p, size_t n)
 {
     struct console *c = console_of(o, s);
     struct mu_buf copy;
+    if (c != NULL && s->raw) {
+        (void)mu_buf_add(&c->out, p, n);
+        note_no_memory(c);
+        return;
+    }
     if (c == NULL && s->copy_fd < 0)
         return;
     mu_buf_init(&copy, mu_mem_default());
@@ -372,10 +395,8 @@ static void put_lines(struct output *o, struct stream *s, const char *p, size_t 
         lines_take(&s->lines, p, n, out, &copy);
     else
         lines_end(&s->lines, out, &copy);
-    if (c != NULL && c->out.oom) {
-        c->lost_errno = ENOMEM;
-        c->out.oom = false;
-    }
+    if (c != NULL)
+        note_no_memory(c);
     if (copy.n > 0)
         put_copy(o, s, &copy);
     mu_buf_fini(&copy);
@@ -389,6 +410,7 @@ static void end_stream(struct output *o, struct stream *s)
     o->lost_file_lines += s->gap && s->gap_mid_line; /* Unterminated last words. */
     (void)epoll_ctl(o->set_fd[s->set], EPOLL_CTL_DEL, s->pipe_fd, NULL);
     close_fd(&s->pipe_fd);
+    close_fd(&s->writer_fd);
     close_fd(&s->file_fd);
     s->ended = true;
 }
@@ -412,6 +434,7 @@ static bool read_stream(struct output *o, struct stream *s)
     }
     if (s->has_file)
         put_file(o, s, o->buffer, (size_t)n);
+    (void)__atomic_fetch_add(&o->written[s->local_rank], (uint64_t)n, __ATOMIC_RELAXED);
     keep_tail(s, o->buffer, (size_t)n);
     put_lines(o, s, o->buffer, (size_t)n);
     s->over_bytes += s->over ? (size_t)n : 0;
@@ -490,17 +513,8 @@ static void write_tail(struct output *o, const struct want_tail *t)
             best = s;
     }
     t->text[0] = '\0';
-    if (best == NULL)
-        return;
-    size_t at = lines_last(best->tail, best->tail_bytes, t->lines, best->tail_cut);
-    size_t n = best->tail_bytes - at;
-    if (n >= t->cap) {
-        at += n - (t->cap - 1);
-        n = t->cap - 1;
-    }
-    for (size_t i = 0; i < n; i++) /* It becomes a C string. */
-        t->text[i] = best->tail[at + i] == '\0' ? ' ' : best->tail[at + i];
-    t->text[n] = '\0';
+    if (best != NULL)
+        lines_show(best->tail, best->tail_bytes, t->lines, best->tail_cut, t->text, t->cap);
 }
 
 static void answer_tail(struct output *o, uint32_t local_rank)
@@ -784,6 +798,26 @@ static bool is_shown(const struct work_round *r, int which, uint32_t i)
     return r->shown != NULL && (r->shown[i] & 1U << which) != 0;
 }
 
+/* Would the worker inherit it, and does it pass through us instead? Both as one: stderr's. */
+static bool is_passed(const struct work_round *r, int which, uint32_t i)
+{
+    const char *const *paths = which == 0 ? r->stdout_path : r->stderr_path;
+    return (r->passed & 1U << which) != 0 && (paths == NULL || paths[i] == NULL) &&
+           !is_shown(r, which, i);
+}
+
+static bool passes_as_one(const struct work_round *r, uint32_t i)
+{
+    return is_passed(r, 0, i) && is_passed(r, 1, i);
+}
+
+static bool is_stream(const struct work_round *r, int which, uint32_t i)
+{
+    if (path_of(r, which, i) != NULL || is_shown(r, which, i))
+        return true;
+    return is_passed(r, which, i) && !(which == 0 && passes_as_one(r, i));
+}
+
 static int open_file(const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_NOCTTY | O_CLOEXEC, 0600);
@@ -851,11 +885,12 @@ static int open_pipe(struct opening *q, struct stream *s, int *ret_writer, struc
         return mu_err_set(err, -errno, "worker %u: pipe for its output: %s", s->local_rank,
                           strerror(errno));
     s->pipe_fd = ends[0];
+    s->writer_fd = s->raw ? ends[1] : -1;
     *ret_writer = ends[1];
     if (fcntl(ends[0], F_SETFL, O_NONBLOCK) < 0) /* Of the read end alone. */
         return mu_err_set(err, -errno, "worker %u: pipe for its output: %s", s->local_rank,
                           strerror(errno));
-    if (q->pipe_bytes > 0)
+    if (q->pipe_bytes > 0 && !s->raw)
         (void)fcntl(ends[0], F_SETPIPE_SZ, q->pipe_bytes); /* A smaller one does as well. */
     return 0;
 }
@@ -869,8 +904,10 @@ open_stream(struct opening *q, int which, uint32_t i, int *ret_writer, struct mu
         return mu_err_set(err, -ENOMEM, "no memory for the output of worker %u", i);
     s->local_rank = i;
     s->which = which;
-    s->set = !is_shown(r, which, i) ? SET_FILES : which == 0 ? SET_STDOUT : SET_STDERR;
-    s->pipe_fd = s->file_fd = s->copy_fd = -1;
+    s->raw = is_passed(r, which, i);
+    bool to_console = s->raw || is_shown(r, which, i);
+    s->set = !to_console ? SET_FILES : which == 0 ? SET_STDOUT : SET_STDERR;
+    s->pipe_fd = s->writer_fd = s->file_fd = s->copy_fd = -1;
     s->next = q->fresh;
     q->fresh = s;
     s->prefix = mu_strdup(mu_mem_default(), r->prefix != NULL ? r->prefix[i] : "");
@@ -894,7 +931,7 @@ static uint32_t count_streams(const struct work_round *r)
     uint32_t n = 0;
     for (uint32_t i = 0; i < r->nproc; i++) {
         for (int which = 0; which < 2; which++)
-            n += path_of(r, which, i) != NULL || is_shown(r, which, i);
+            n += is_stream(r, which, i);
     }
     return n;
 }
@@ -905,9 +942,15 @@ static int open_streams(struct output *o, struct opening *q, struct mu_err *err)
     int code = open_copies(q, err);
     for (uint32_t i = 0; code == 0 && i < r->nproc; i++) {
         for (int which = 0; code == 0 && which < 2; which++) {
-            if (path_of(r, which, i) != NULL || is_shown(r, which, i))
-                code = open_stream(q, which, i, &o->writers[2 * i + (uint32_t)which], err);
+            uint32_t at = 2 * i + (uint32_t)which;
+            if (!is_stream(r, which, i))
+                continue;
+            code = open_stream(q, which, i, &o->writers[at], err);
+            if (!is_passed(r, which, i))
+                o->writers[2 * r->nproc + at] = o->writers[at];
         }
+        if (passes_as_one(r, i))
+            o->writers[2 * i] = o->writers[2 * i + 1];
     }
     return code;
 }
@@ -921,6 +964,36 @@ static void free_list(struct stream *s)
     }
 }
 
+/* An agent has as many workers in each round: made once, before the first stream. */
+static int count_written(struct output *o, uint32_t nproc)
+{
+    if (o->written != NULL) {
+        MU_ASSERT(o->written_count == nproc);
+        return 0;
+    }
+    o->written = mu_zalloc(mu_mem_default(), nproc * sizeof *o->written);
+    o->written_count = o->written != NULL ? nproc : 0;
+    return o->written != NULL ? 0 : -ENOMEM;
+}
+
+uint64_t output_written(const struct output *o, uint32_t local_rank)
+{
+    return local_rank < o->written_count
+               ? __atomic_load_n(&o->written[local_rank], __ATOMIC_RELAXED)
+               : 0;
+}
+
+uint8_t output_passable(void)
+{
+    struct stat out;
+    struct stat err;
+    if (isatty(STDERR_FILENO) != 0)
+        return 0;
+    bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 &&
+                out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+    return same ? 3 : 2;
+}
+
 int output_open(struct output *o, struct work_round *round, struct mu_err *err)
 {
     struct opening q = {.round = round};
@@ -931,13 +1004,16 @@ int output_open(struct output *o, struct work_round *round, struct mu_err *err)
     int code = start_pump(o, err);
     if (code < 0)
         return code;
+    code = count_written(o, round->nproc);
+    if (code < 0)
+        return mu_err_set(err, code, "no memory for the workers' output");
     q.pipe_bytes = PIPES_BYTES / (int)count;
     q.pipe_bytes = q.pipe_bytes < 65536 ? 0 : q.pipe_bytes > PIPE_BYTES ? PIPE_BYTES : q.pipe_bytes;
-    o->writers = mu_alloc(mu_mem_default(), 2 * round->nproc * sizeof(int));
+    o->writers = mu_alloc(mu_mem_default(), (size_t)4 * round->nproc * sizeof(int));
     if (o->writers == NULL)
         return mu_err_set(err, -ENOMEM, "no memory for the workers' output");
     o->writer_count = 2 * round->nproc;
-    for (uint32_t i = 0; i < o->writer_count; i++)
+    for (uint32_t i = 0; i < 2 * o->writer_count; i++)
         o->writers[i] = -1;
     code = open_streams(o, &q, err);
     drop_copies(q.copies);
@@ -962,7 +1038,7 @@ int output_open(struct output *o, struct work_round *round, struct mu_err *err)
 void output_started(struct output *o)
 {
     for (uint32_t i = 0; i < o->writer_count; i++)
-        close_fd(&o->writers[i]);
+        close_fd(&o->writers[o->writer_count + i]);
     free(o->writers);
     o->writers = NULL;
     o->writer_count = 0;
@@ -1111,6 +1187,7 @@ static void free_output(struct output *o)
         close_fd(&o->set_fd[i]);
     close_fd(&o->wake_fd);
     free(o->buffer);
+    free(o->written);
     free(o);
 }
 

@@ -7,6 +7,9 @@
  * further, so they wait too, nobody else does, and nothing is lost. A full disk is no reason to
  * stop a training: what its files do not take is counted, and said once.
  *
+ * What a worker would have inherited passes byte by byte, with neither prefix nor cut: only its
+ * last lines are kept in passing, for the report should it fail.
+ *
  * All calls come from the loop's thread. */
 #ifndef MUSTER_AGENT_OUTPUT_H
 #define MUSTER_AGENT_OUTPUT_H
@@ -35,6 +38,11 @@ int output_new(uv_loop_t *loop,
                struct output **ret,
                struct mu_err *err);
 
+/* For work_round.passed: which of our own streams can pass through us unnoticed. A terminal cannot:
+ * programs behave differently there. Where stdout and stderr lead to the same place they do so as
+ * one stream, or what a worker writes to the one and to the other would change its order. */
+uint8_t output_passable(void);
+
 /* Make pipes and files for a round: round->output_fd is set where a stream passes through us, and
  * stays valid until output_started(), which closes our copies of the workers' ends. Files are made
  * if need be and written at their end; a full disk is no error, any other failure is: a negative
@@ -50,14 +58,18 @@ void output_say(struct output *o, const char *p, size_t n);
 void output_round_over(struct output *o);
 
 /* The last lines that a worker wrote, of its stderr if there are any, else of its stdout: at most
- * `lines`, in `cap` bytes with the NUL. For a worker that has ended. "" when it wrote nothing, or
- * not by way of us, or when they could not be had within limit_ms. */
+ * `lines`, in `cap` bytes with the NUL, fit to be shown (lines_show()). For a worker that has
+ * ended. "" when it wrote nothing, or not by way of us, or when they could not be had within
+ * limit_ms. */
 void output_last_lines(struct output *o,
                        uint32_t local_rank,
                        uint32_t lines,
                        uint32_t limit_ms,
                        char *dst,
                        size_t cap);
+
+/* Bytes of that worker that have passed through us, in all rounds. */
+uint64_t output_written(const struct output *o, uint32_t local_rank);
 
 /* Write what there is; on_finished follows from the loop. A reader who takes nothing for a minute
  * is given up. output_abandon() does so at once. */

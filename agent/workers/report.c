@@ -7,6 +7,9 @@
 #include "base/cause.h"
 
 #define WIDTH_MAX 60
+#define FRAME_LINES 7   /* Of the block, without its workers. */
+#define WORKER_LINES 7  /* Of a worker with one line of text and no further fact. */
+#define CUT_LINES_MIN 3 /* First, "...", last. */
 #define NO_TRACE "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
 
 static void add_label(struct mu_buf *b, const char *label)
@@ -14,16 +17,55 @@ static void add_label(struct mu_buf *b, const char *label)
     (void)mu_buf_addf(b, "  %-10s: ", label);
 }
 
-/* Lines after the first are indented by two. */
-static void add_indented(struct mu_buf *b, const char *text)
+static size_t trimmed(const char *text)
 {
     size_t n = strlen(text);
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
         n--;
+    return n;
+}
+
+static uint32_t count_lines(const char *text, size_t n)
+{
+    uint32_t lines = 1;
+    for (size_t i = 0; i < n; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+/* Lines after the first are indented by two. Of more than `lines` the middle is left out: the first
+ * says what it is, the last what went wrong. */
+static void add_indented(struct mu_buf *b, const char *text, uint32_t lines)
+{
+    size_t n = trimmed(text);
+    uint32_t count = count_lines(text, n);
+    uint32_t hidden = count > lines ? count - lines + 1 : 0; /* One line tells of them. */
+    uint32_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool is_hidden = hidden > 0 && at >= 1 && at < 1 + hidden;
+        if (!is_hidden)
+            (void)mu_buf_add(b, text + i, 1);
+        if (text[i] != '\n')
+            continue;
+        at++;
+        if (at == 1 && hidden > 0)
+            (void)mu_buf_addf(b, "  ... %u lines are left out: see error_file\n", hidden);
+        if (!(hidden > 0 && at >= 1 && at < 1 + hidden))
+            (void)mu_buf_adds(b, "  ");
+    }
+    (void)mu_buf_adds(b, "\n");
+}
+
+void report_output(struct mu_buf *b, const char *name, const char *text)
+{
+    size_t n = trimmed(text);
+    if (n == 0)
+        return;
+    (void)mu_buf_addf(b, "%s: its last lines:\n    | ", name);
     for (size_t i = 0; i < n; i++) {
         (void)mu_buf_add(b, text + i, 1);
         if (text[i] == '\n')
-            (void)mu_buf_adds(b, "  ");
+            (void)mu_buf_adds(b, "    | ");
     }
     (void)mu_buf_adds(b, "\n");
 }
@@ -38,14 +80,14 @@ static void add_time(struct mu_buf *b, int64_t unix_s)
     (void)mu_buf_addf(b, "%s\n", text);
 }
 
-static void add_traceback(struct mu_buf *b, const struct report_worker *w)
+static void add_traceback(struct mu_buf *b, const struct report_worker *w, uint32_t lines)
 {
     char name[16];
     add_label(b, "traceback");
     if (w->text != NULL)
-        add_indented(b, w->text);
-    else if (w->output != NULL && w->status > 0)
-        (void)mu_buf_adds(b, "none in an error file; see its output below\n");
+        add_indented(b, w->text, lines);
+    else if (w->has_output && w->status > 0)
+        (void)mu_buf_adds(b, "none in an error file; its last lines stand above\n");
     else if (w->status < 0)
         (void)mu_buf_addf(b, "Signal %d (%s) received by PID %d\n", -w->status,
                           mu_signal_name(-w->status, name), w->pid);
@@ -53,8 +95,12 @@ static void add_traceback(struct mu_buf *b, const struct report_worker *w)
         (void)mu_buf_adds(b, NO_TRACE "\n");
 }
 
-static void
-add_worker(struct mu_buf *b, uint32_t index, const char *host, const struct report_worker *w)
+/* lines: of its traceback, at most. */
+static void add_worker(struct mu_buf *b,
+                       uint32_t index,
+                       const char *host,
+                       const struct report_worker *w,
+                       uint32_t lines)
 {
     char name[16];
     (void)mu_buf_addf(b, "[%u]:\n", index);
@@ -71,12 +117,7 @@ add_worker(struct mu_buf *b, uint32_t index, const char *host, const struct repo
     (void)mu_buf_adds(b, "\n");
     add_label(b, "error_file");
     (void)mu_buf_addf(b, "%s\n", w->error_file != NULL ? w->error_file : "<N/A>");
-    add_traceback(b, w);
-    if (w->output != NULL) {
-        add_label(b, "output");
-        (void)mu_buf_adds(b, "its last lines\n  ");
-        add_indented(b, w->output);
-    }
+    add_traceback(b, w, lines);
     if (w->extra != NULL) {
         add_label(b, "note");
         (void)mu_buf_addf(b, "%s\n", w->extra);
@@ -113,26 +154,54 @@ static uint32_t root_of(const struct report_worker *w, uint32_t count)
     return root;
 }
 
+/* Who else failed: as many as fit, the rest as a number. */
+static void add_others(struct mu_buf *b,
+                       const char *host,
+                       const struct report_worker *w,
+                       uint32_t count,
+                       uint32_t root,
+                       uint32_t lines)
+{
+    uint32_t index = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (i == root)
+            continue;
+        uint32_t left = count - 1 - index;
+        uint32_t rest = left > 1; /* One line tells of them. */
+        uint32_t own = WORKER_LINES - 1 + (w[i].extra != NULL);
+        uint32_t text = w[i].text != NULL ? count_lines(w[i].text, trimmed(w[i].text)) : 1;
+        if (lines < own + (text < CUT_LINES_MIN ? text : CUT_LINES_MIN) + rest) {
+            (void)mu_buf_addf(b, "  and %u more, the next is rank %u\n", left, w[i].rank);
+            return;
+        }
+        uint32_t room = lines - own - rest;
+        text = text < room ? text : room;
+        add_worker(b, ++index, host, &w[i], text);
+        lines -= own + text;
+    }
+    if (count == 1)
+        (void)mu_buf_adds(b, "  <NO_OTHER_FAILURES>\n");
+}
+
 void report_block(struct mu_buf *b,
                   const char *title,
                   const char *host,
                   const struct report_worker *w,
-                  uint32_t count)
+                  uint32_t count,
+                  uint32_t lines)
 {
     struct mu_buf others;
     struct mu_buf cause;
-    MU_ASSERT(count > 0);
+    MU_ASSERT(count > 0 && lines >= FRAME_LINES + WORKER_LINES + 1 + CUT_LINES_MIN);
     mu_buf_init(&others, b->mem);
     mu_buf_init(&cause, b->mem);
     uint32_t root = root_of(w, count);
-    uint32_t index = 0;
-    add_worker(&cause, 0, host, &w[root]);
-    for (uint32_t i = 0; i < count; i++) {
-        if (i != root)
-            add_worker(&others, ++index, host, &w[i]);
-    }
-    if (count == 1)
-        (void)mu_buf_adds(&others, "  <NO_OTHER_FAILURES>\n");
+    /* One line stays for the others. */
+    uint32_t left = lines - FRAME_LINES - (WORKER_LINES - 1) - (w[root].extra != NULL) - 1;
+    uint32_t text = w[root].text != NULL ? count_lines(w[root].text, trimmed(w[root].text)) : 1;
+    text = text < left ? text : left;
+    add_worker(&cause, 0, host, &w[root], text);
+    add_others(&others, host, w, count, root, left - text + 1);
     size_t width = strlen(title) + sizeof(" FAILED") - 1;
     width = longest_line(&others) > width ? longest_line(&others) : width;
     width = longest_line(&cause) > width ? longest_line(&cause) : width;

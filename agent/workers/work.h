@@ -71,6 +71,9 @@ struct work_round {
      * stdout and stderr, with a prefix before each line; NULL: none. */
     const uint8_t *shown;
     const char *const *prefix;
+    /* Streams that a worker would inherit, and that pass through us as they are, so that its last
+     * lines are known: 2 stderr, 3 also stdout, where both lead to the same place. 0: none. */
+    uint8_t passed;
     /* Of stdout and of stderr: lines of streams marked in `copied` (as `shown`) with one of these
      * words in them go here as well. NULL: no. */
     const uint8_t *copied;

@@ -133,7 +133,7 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
     n->node_rank = (int32_t)rank;
     roster_set(j, slot, states[h->round_state]);
     if (h->round_cause.kind != MU_CAUSE_NONE)
-        job_new_cause(j, &h->round_cause); /* The server that died had decided already. */
+        job_new_cause(j, &h->round_cause, NULL); /* The server that died had decided already. */
     MU_ASSERT(j->pending > 0);
     return --j->pending == 0 ? JOB_EV_RESUMED : 0;
 }
@@ -228,6 +228,8 @@ int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, 
         n->ranked = true;
         world += (uint32_t)n->hello.nproc;
         j->pending += owes_finished(n);
+        if (n->state == JOB_NODE_FINISHED)
+            job_note_finished(j, now_ns);
         if (n->state == JOB_NODE_STOPPING || n->state == JOB_NODE_STOPPED)
             stopped = n;
     }
@@ -259,6 +261,7 @@ static int run_member_back(struct job *j, uint32_t slot, const struct ctl_hello 
     }
     if (h->round_state == 1 && owes_finished(n)) {
         roster_set(j, slot, JOB_NODE_FINISHED);
+        job_note_finished(j, j->nodes[slot].heard_ns);
         return --j->pending == 0 ? JOB_EV_OVER : 0;
     }
     if (n->state == JOB_NODE_STARTING)

@@ -23,6 +23,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STARTED]       = ROW(GATHERING,  row_beat),          /* Of a round that is over: proof of life, no more. */
         [JOB_EV_EXITED]        = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_WORKER_FAILED] = ROW(GATHERING,  row_beat),          /* As above. */
+        [JOB_EV_SILENT]        = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_FINISHED]      = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_STOPPED]       = ROW(GATHERING,  row_stale_stopped),
         [JOB_EV_BYE]           = ROW(GATHERING,  row_gather_left),
@@ -40,6 +41,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STARTED]       = ROW(RECOVERING, row_note_started),
         [JOB_EV_EXITED]        = ROW(RECOVERING, row_note_exited),
         [JOB_EV_WORKER_FAILED] = ROW(RECOVERING, row_run_failed),
+        [JOB_EV_SILENT]        = ROW(RECOVERING, row_note_silent),
         [JOB_EV_FINISHED]      = ROW(RECOVERING, row_recover_finished),
         [JOB_EV_STOPPED]       = ROW(RECOVERING, row_run_stopped),
         [JOB_EV_BYE]           = ROW(RECOVERING, row_run_left),
@@ -55,6 +57,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STARTED]       = ROW(RUNNING,    row_note_started),
         [JOB_EV_EXITED]        = ROW(RUNNING,    row_note_exited),
         [JOB_EV_WORKER_FAILED] = ROW(RUNNING,    row_run_failed),
+        [JOB_EV_SILENT]        = ROW(RUNNING,    row_note_silent),
         [JOB_EV_FINISHED]      = ROW(RUNNING,    row_run_finished),
         [JOB_EV_STOPPED]       = ROW(RUNNING,    row_run_stopped),
         [JOB_EV_BYE]           = ROW(RUNNING,    row_run_left),
@@ -70,6 +73,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STARTED]       = ROW(STOPPING,   row_note_started),  /* It had not heard STOP yet; it will. */
         [JOB_EV_EXITED]        = ROW(STOPPING,   row_note_exited),
         [JOB_EV_WORKER_FAILED] = ROW(STOPPING,   row_weigh_failed),  /* A consequence, unless it is the better cause. */
+        [JOB_EV_SILENT]        = ROW(STOPPING,   row_beat),          /* What ends is silent. */
         [JOB_EV_FINISHED]      = ROW(STOPPING,   row_beat),          /* Too late to end well: the round is being stopped. */
         [JOB_EV_STOPPED]       = ROW(STOPPING,   row_stop_stopped),
         [JOB_EV_BYE]           = ROW(STOPPING,   row_stop_left),
@@ -85,6 +89,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STARTED]       = ROW(state, NULL), /* All of these were under way when END went out. */ \
         [JOB_EV_EXITED]        = ROW(state, NULL),                                                 \
         [JOB_EV_WORKER_FAILED] = ROW(state, NULL),                                                 \
+        [JOB_EV_SILENT]        = ROW(state, NULL),                                                 \
         [JOB_EV_FINISHED]      = ROW(state, NULL),                                                 \
         [JOB_EV_STOPPED]       = ROW(state, NULL),                                                 \
         [JOB_EV_BYE]           = ROW(state, row_ended_left),                                           \
@@ -127,6 +132,16 @@ void job_enter(struct job *j, int64_t now_ns)
     j->since_ns = now_ns;
     j->next_word_ns = now_ns + FIRST_WORD_NS;
     j->word_gap_ns = FIRST_WORD_NS;
+    j->finished_ns = NEVER;
+}
+
+void job_note_finished(struct job *j, int64_t now_ns)
+{
+    if (j->finished_ns != NEVER)
+        return;
+    j->finished_ns = now_ns;
+    j->next_word_ns = now_ns + FIRST_WORD_NS;
+    j->word_gap_ns = FIRST_WORD_NS;
 }
 
 static int64_t sooner(int64_t a, int64_t b)
@@ -148,7 +163,7 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
     case JOB_RECOVERING:
         return sooner(sooner(at, j->next_word_ns), j->since_ns + j->fence_ns);
     case JOB_RUNNING:
-        return at;
+        return j->finished_ns != NEVER ? sooner(at, j->next_word_ns) : at;
     case JOB_STOPPING:
         return sooner(sooner(at, j->next_word_ns), j->missing_fenced ? NEVER : j->missing_until_ns);
     case JOB_SUCCEEDED:
@@ -173,6 +188,7 @@ int job_init(struct job *j,
                       .missing_fenced = true,
                       .gather_deadline_ns = NEVER,
                       .last_call_at_ns = NEVER,
+                      .finished_ns = NEVER,
                       .next_word_ns = NEVER,
                       .lease_check_ns = NEVER,
                       .deadline_ns = NEVER};
@@ -271,6 +287,7 @@ static void fill_stop(const struct job *j, const struct job_node *n, struct ctl_
     m->round = stale ? n->stale_round : j->round;
     m->final = !stale && j->final;
     m->cause = j->cause;
+    memcpy(m->output, j->cause_output, sizeof m->output);
     if (!j->has_cause) {
         m->cause = MU_CAUSE_INIT;
         m->cause.kind = MU_CAUSE_NODE_SILENT;
@@ -298,8 +315,12 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
     } else if (type == CTL_WAITING) {
         struct mu_buf b;
         mu_buf_init(&b, j->mem);
-        job_sentence(j, j->word_now_ns, &b);
-        if (j->state == JOB_RUNNING)
+        bool finished = j->state == JOB_RUNNING && n->in_round;
+        if (finished)
+            job_finished_sentence(j, j->word_now_ns, &b);
+        else
+            job_sentence(j, j->word_now_ns, &b);
+        if (j->state == JOB_RUNNING && !finished)
             (void)mu_buf_adds(
                 &b, "; this node waits as a spare (another job needs an id of its own: --rdzv-id)");
         (void)snprintf(ret->u.waiting.text, sizeof ret->u.waiting.text, "%s", mu_buf_cstr(&b));
@@ -309,7 +330,10 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         ret->u.end.round = j->round;
         ret->u.end.restarts = j->restarts;
         ret->u.end.max_restarts = j->max_restarts;
-        if (j->has_cause && j->state == JOB_FAILED)
+        memcpy(ret->u.end.spent_by, j->spent_by, sizeof j->spent_by);
+        if (j->has_cause && j->state == JOB_FAILED) {
             ret->u.end.cause = j->cause;
+            memcpy(ret->u.end.output, j->cause_output, sizeof j->cause_output);
+        }
     }
 }

@@ -41,7 +41,7 @@ enum job_state {
 };
 #undef X
 
-/* From messages: HELLO STARTED EXITED FAILED(WORKER_FAILED) FINISHED STOPPED BYE BEAT.
+/* From messages: HELLO STARTED EXITED FAILED(WORKER_FAILED) SILENT FINISHED STOPPED BYE BEAT.
  * From the connection: NODE_DEAD (closed by the peer without goodbye: its process is gone),
  * NODE_AWAY (reset, or our own error: it may come back). From the shell's timer: DEADLINE. */
 #define JOB_EVENTS(X)                                                                              \
@@ -49,6 +49,7 @@ enum job_state {
     X(STARTED)                                                                                     \
     X(EXITED)                                                                                      \
     X(WORKER_FAILED)                                                                               \
+    X(SILENT)                                                                                      \
     X(FINISHED)                                                                                    \
     X(STOPPED)                                                                                     \
     X(BYE)                                                                                         \
@@ -156,6 +157,10 @@ enum job_node_state {
 struct job_worker {
     int32_t pid;
     int32_t exit; /* Exit status, minus the signal's number, JOB_EXIT_NONE or JOB_EXIT_UNKNOWN. */
+    int64_t
+        silent_unix_ms;  /* Since when it gives no sign of life; 0: it does, as far as is told. */
+    int32_t silent_step; /* The last step that it reported; -1: none. */
+    bool silent_stopped; /* Stopped by a signal. */
 };
 
 /* What a node said of itself, as far as it is asked for later. The texts lie behind the node's
@@ -176,6 +181,12 @@ struct job_hello {
     int64_t nproc;
     int64_t node_rank; /* Wanted; -1: any. */
     int64_t round;     /* It was in this one when it said hello; 0: none. */
+};
+
+/* What a node said of its own failure. */
+struct job_failure {
+    struct mu_cause cause;
+    char output[MU_OUTPUT_BYTES]; /* Last lines of the worker it names. */
 };
 
 struct job_node {
@@ -201,8 +212,9 @@ struct job_node {
     uint64_t order;          /* Order of arrival. */
     uint16_t store_port;     /* Fresh for the next round; 0: none. */
     struct job_hello hello;
-    const char *seen_addr;      /* Numeric; "": not known. Where hello's texts are. */
-    struct mu_cause *failure;   /* The best that it said of its own in this round; NULL: nothing. */
+    const char *seen_addr; /* Numeric; "": not known. Where hello's texts are. */
+    struct job_failure
+        *failure;               /* The best that it said of its own in this round; NULL: nothing. */
     struct job_worker *workers; /* hello.nproc of them. */
 };
 
@@ -264,7 +276,9 @@ struct job {
     struct mu_cause cause; /* First cause of the round that is being or was last stopped. */
     bool new_cause;        /* This step put another one in its place. */
     bool was_charged;      /* A restart was spent on it. */
-    uint32_t consequences; /* Further failures that were reported. */
+    char cause_output[MU_OUTPUT_BYTES]; /* Last lines of the worker it names. */
+    uint32_t consequences;              /* Further failures that were reported. */
+    char spent_by[MU_MESSAGE_BYTES];    /* "rank 0 on n1 (round 1), ...": who cost the restarts. */
 
     int64_t since_ns; /* When this state began. */
     int64_t created_unix_ms;
@@ -272,6 +286,7 @@ struct job {
     int64_t ended_unix_ms;
     int64_t gather_deadline_ns; /* GATHERING: join time-out. */
     int64_t last_call_at_ns;    /* GATHERING: start with what is here; MU_NEVER: not running. */
+    int64_t finished_ns;        /* RUNNING: when the first node had finished; MU_NEVER: none has. */
     int64_t next_word_ns;       /* When the next WAITING line is due. */
     int64_t word_now_ns;        /* The step that said the last one. */
     int64_t word_gap_ns;        /* And how long after it the one that follows. */

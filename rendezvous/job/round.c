@@ -73,6 +73,8 @@ int row_stop_round(struct job *j, int64_t now_ns, const struct job_event *ev, st
         j->final = j->restarts >= j->max_restarts;
         j->restarts += !j->final;
         j->was_charged = !j->final;
+        if (!j->final)
+            job_note_spent(j);
     }
     j->pending = 0;
     for (uint32_t r = 0; r < j->round_nodes; r++) {
@@ -121,7 +123,10 @@ int row_gather(struct job *j, int64_t now_ns, const struct job_event *ev, struct
     j->gather_deadline_ns = now_ns + j->join_timeout_ns;
     j->last_call_at_ns = NEVER;
     j->lease_check_ns = now_ns; /* Who waits may be silent for one lease only: look anew. */
-    return j->node_count == 0 ? JOB_EV_ABANDONED : job_ready(j, now_ns);
+    int news = j->node_count == 0 ? JOB_EV_ABANDONED : job_ready(j, now_ns);
+    if (news == 0)
+        j->next_word_ns = now_ns + GONE_WORD_NS;
+    return news;
 }
 
 /* Say the last word to a node; its slot stays for status. */
@@ -166,7 +171,7 @@ int row_give_up(struct job *j, int64_t now_ns, const struct job_event *ev, struc
     (void)snprintf(c.message, sizeof c.message, "%s",
                    mu_buf_cstr(&b)); /* A cut sentence is still a sentence. */
     mu_buf_fini(&b);
-    job_new_cause(j, &c);
+    job_new_cause(j, &c, NULL);
     tell_end(j, now_ns, ev->unix_ms);
     return 0;
 }

@@ -47,6 +47,66 @@ int row_note_exited(struct job *j, int64_t now_ns, const struct job_event *ev, s
     return 0;
 }
 
+/* The whole truth of that node anew: who is not in the list is alive. */
+int row_note_silent(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    const struct ctl_silent *m = &ev->msg->u.silent;
+    if (!of_this_round(j, now_ns, ev, m->round))
+        return 0;
+    struct job_node *n = job_node_of(j, ev);
+    for (int64_t i = 0; i < n->hello.nproc; i++)
+        n->workers[i].silent_unix_ms = 0;
+    for (uint32_t i = 0; i + CTL_SILENT_NUMBERS <= m->workers.n; i += CTL_SILENT_NUMBERS) {
+        const int32_t *v = m->workers.v + i;
+        if (v[0] < 0 || v[0] >= n->hello.nproc || v[1] < 0)
+            continue;
+        struct job_worker *w = &n->workers[v[0]];
+        w->silent_unix_ms = ev->unix_ms > v[1] ? ev->unix_ms - v[1] : 1;
+        w->silent_step = v[2];
+        w->silent_stopped = v[3] != 0;
+    }
+    return 0;
+}
+
+/* Is this silent worker more to blame than that one? As agent/life/hang.h decides among its own. */
+static bool is_worse(const struct job_worker *a, const struct job_worker *b)
+{
+    if (a->silent_stopped != b->silent_stopped)
+        return a->silent_stopped;
+    if (a->silent_step != b->silent_step && a->silent_step >= 0 && b->silent_step >= 0)
+        return a->silent_step < b->silent_step;
+    return false; /* Clocks of two hosts are not compared: who was told of stays. */
+}
+
+/* A node tells of one that hangs. If it only waits for another node's worker, which is silent too,
+ * that one is the cause. */
+static void blame(struct job *j, struct mu_cause *c, const struct job_node *teller)
+{
+    if (c->local_rank < 0 || c->local_rank >= teller->hello.nproc)
+        return;
+    const struct job_worker *worst = &teller->workers[c->local_rank];
+    for (uint32_t r = 0; r < j->round_nodes; r++) {
+        if (j->members[r] == JOB_NO_NODE || &j->nodes[j->members[r]] == teller)
+            continue;
+        const struct job_node *n = &j->nodes[j->members[r]];
+        for (int32_t i = 0; i < n->hello.nproc; i++) {
+            const struct job_worker *w = &n->workers[i];
+            if (w->silent_unix_ms == 0 || w->exit != JOB_EXIT_NONE || !is_worse(w, worst))
+                continue;
+            worst = w;
+            *c = job_cause_of_node(MU_CAUSE_NO_PROGRESS, n);
+            c->local_rank = i;
+            c->rank = n->rank_base + i;
+            c->pid = w->pid;
+            c->at_unix_ms = j->step_unix_ms;
+            (void)snprintf(
+                c->message, sizeof c->message, "no sign of life for %.1f s%s; first missed on %s",
+                (double)(j->step_unix_ms - w->silent_unix_ms) / 1000.0,
+                w->silent_stopped ? ", it is stopped by a signal" : "", teller->hello.host);
+        }
+    }
+}
+
 static void note_failed_worker(struct job_node *n, const struct mu_cause *c)
 {
     if (c->local_rank < 0 || c->local_rank >= n->hello.nproc)
@@ -62,7 +122,7 @@ static void note_failed_worker(struct job_node *n, const struct mu_cause *c)
 static bool is_nodes_own(enum mu_cause_kind k)
 {
     return k == MU_CAUSE_WORKER_EXIT || k == MU_CAUSE_WORKER_SIGNAL || k == MU_CAUSE_SPAWN_FAILED ||
-           k == MU_CAUSE_NODE_LEFT || k == MU_CAUSE_NODE_FAILED;
+           k == MU_CAUSE_NO_PROGRESS || k == MU_CAUSE_NODE_LEFT || k == MU_CAUSE_NODE_FAILED;
 }
 
 /* What a node says of its failure, with what we know of the node. */
@@ -87,8 +147,11 @@ int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, st
     struct job_node *n = job_node_of(j, ev);
     struct mu_cause c = failure_of(n, m);
     note_failed_worker(n, &c);
-    job_new_cause(j, &c);
-    job_weigh_cause(j, now_ns, n, &c); /* RECOVERING: agents may have brought a cause with them. */
+    if (c.kind == MU_CAUSE_NO_PROGRESS)
+        blame(j, &c, n);
+    job_new_cause(j, &c, m->output);
+    if (c.node_rank == n->node_rank) /* RECOVERING: agents may have brought a cause with them. */
+        job_weigh_cause(j, now_ns, n, &c, m->output);
     return JOB_EV_BROKEN;
 }
 
@@ -101,7 +164,7 @@ int row_weigh_failed(struct job *j, int64_t now_ns, const struct job_event *ev, 
     struct mu_cause c = failure_of(n, m);
     note_failed_worker(n, &c);
     j->consequences++;
-    job_weigh_cause(j, now_ns, n, &c);
+    job_weigh_cause(j, now_ns, n, &c, m->output);
     return 0;
 }
 
@@ -119,6 +182,7 @@ int row_run_finished(struct job *j, int64_t now_ns, const struct job_event *ev, 
         !owes_finished(job_node_of(j, ev)))
         return 0;
     finish_node(j, ev->node);
+    job_note_finished(j, now_ns);
     return --j->pending == 0 ? JOB_EV_OVER : 0;
 }
 
@@ -214,7 +278,7 @@ int row_gather_left(struct job *j, int64_t now_ns, const struct job_event *ev, s
 {
     struct mu_cause c = cause_of_leaving(ev, job_node_of(j, ev));
     if (!j->has_cause || !mu_cause_costs_restart(j->cause.kind))
-        job_new_cause(j, &c);
+        job_new_cause(j, &c, NULL);
     roster_forget(j, ev->node);
     if (takes_the_server(ev))
         return JOB_EV_ABANDONED;
@@ -243,7 +307,7 @@ int row_run_left(struct job *j, int64_t now_ns, const struct job_event *ev, stru
         return 0;
     }
     struct mu_cause c = cause_of_leaving(ev, n);
-    job_new_cause(j, &c);
+    job_new_cause(j, &c, NULL);
     job_lose(j, ev->node, ev->type != JOB_EV_DEADLINE);
     return JOB_EV_BROKEN;
 }
@@ -260,7 +324,7 @@ int row_stop_left(struct job *j, int64_t now_ns, const struct job_event *ev, str
     struct mu_cause c = cause_of_leaving(ev, n);
     job_lose(j, ev->node, ev->type != JOB_EV_DEADLINE);
     if (owed)
-        job_weigh_cause(j, now_ns, n, &c);
+        job_weigh_cause(j, now_ns, n, &c, "");
     return owed ? job_accounted(j) : 0;
 }
 

@@ -52,7 +52,7 @@ static void say_what_we_wait_for(struct job *j, int64_t now_ns)
     if (now_ns < j->next_word_ns)
         return;
     for (uint32_t i = 0; i < j->node_cap; i++)
-        if (j->nodes[i].used)
+        if (j->nodes[i].used && (j->state != JOB_RUNNING || j->nodes[i].state == JOB_NODE_FINISHED))
             job_send(j, i, CTL_WAITING);
     j->word_now_ns = now_ns;
     j->next_word_ns = now_ns + j->word_gap_ns;
@@ -106,7 +106,7 @@ int row_recover_deadline(struct job *j,
         (void)snprintf(c.message, sizeof c.message,
                        "%u of %u nodes did not come back after the server's restart", j->pending,
                        j->round_nodes);
-        job_new_cause(j, &c);
+        job_new_cause(j, &c, NULL);
         j->missing_fenced = true;
         return JOB_EV_BROKEN;
     }
@@ -116,7 +116,10 @@ int row_recover_deadline(struct job *j,
 
 int row_run_deadline(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
-    return silent_ones(j, now_ns, ev, row_run_left);
+    int news = silent_ones(j, now_ns, ev, row_run_left);
+    if (news == 0 && j->finished_ns != NEVER)
+        say_what_we_wait_for(j, now_ns);
+    return news;
 }
 
 int row_stop_deadline(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)

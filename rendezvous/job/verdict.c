@@ -12,16 +12,42 @@ static bool knows_cause(const struct job *j)
     return j->has_cause && j->cause.round == j->round;
 }
 
-void job_new_cause(struct job *j, const struct mu_cause *c)
+static void set_cause(struct job *j, const struct mu_cause *c, const char *output)
 {
-    if (j->state != JOB_GATHERING && knows_cause(j))
-        return;
     j->cause = *c;
     j->cause.round = j->round;
     if (j->cause.at_unix_ms == 0)
         j->cause.at_unix_ms = j->step_unix_ms;
+    (void)snprintf(j->cause_output, sizeof j->cause_output, "%s", output != NULL ? output : "");
+}
+
+void job_new_cause(struct job *j, const struct mu_cause *c, const char *output)
+{
+    if (j->state != JOB_GATHERING && knows_cause(j))
+        return;
+    set_cause(j, c, output);
     j->has_cause = true;
     j->consequences = 0;
+}
+
+void job_note_spent(struct job *j)
+{
+    const struct mu_cause *c = &j->cause;
+    char who[32] = "";
+    char text[MU_HOST_BYTES + 64];
+    if (c->rank >= 0)
+        (void)snprintf(who, sizeof who, "rank %d on ", c->rank);
+    int n = snprintf(text, sizeof text, "%s%.*s (round %u)", who, MU_HOST_BYTES, c->host, j->round);
+    MU_ASSERT(n > 0 && (size_t)n < sizeof text);
+    size_t used = strlen(j->spent_by);
+    while (used > 0 && used + 2 + (size_t)n >= sizeof j->spent_by) { /* The first ones make room. */
+        const char *next = strchr(j->spent_by, ',');
+        size_t skip = next != NULL ? (size_t)(next - j->spent_by) + 2 : used;
+        memmove(j->spent_by, j->spent_by + skip, used + 1 - skip);
+        used -= skip;
+    }
+    (void)snprintf(j->spent_by + used, sizeof j->spent_by - used, "%s%s", used > 0 ? ", " : "",
+                   text);
 }
 
 struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n)
@@ -36,7 +62,7 @@ struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node
 void job_node_cause(struct job *j, enum mu_cause_kind kind, const struct job_node *n)
 {
     struct mu_cause c = job_cause_of_node(kind, n);
-    job_new_cause(j, &c);
+    job_new_cause(j, &c, NULL);
 }
 
 static bool had_rank(const struct job_node *n, int32_t rank)
@@ -54,28 +80,33 @@ static struct mu_cause as_of_rank(const struct job_node *n, const struct mu_caus
     return of_rank;
 }
 
-/* The restart that the former cause took is given back where the better one takes none. What was
- * told to be final stays so: agents have acted upon it. */
-static void supersede(struct job *j, const struct mu_cause *c)
+/* The restart that the former cause took is the better one's now, and given back where that takes
+ * none. What was told to be final stays so: agents have acted upon it. */
+static void supersede(struct job *j, const struct mu_cause *c, const char *output)
 {
-    j->cause = *c;
-    j->cause.round = j->round;
-    if (j->cause.at_unix_ms == 0)
-        j->cause.at_unix_ms = j->step_unix_ms;
-    if (j->was_charged && !mu_cause_costs_restart(c->kind)) {
-        j->was_charged = false;
-        j->restarts--;
+    set_cause(j, c, output);
+    if (j->was_charged) {
+        char *last = strrchr(j->spent_by, ',');
+        *(last != NULL ? last : j->spent_by) = '\0';
+        j->was_charged = mu_cause_costs_restart(c->kind);
+        j->restarts -= !j->was_charged;
+        if (j->was_charged)
+            job_note_spent(j);
     }
     j->new_cause = true;
 }
 
 /* Is this node's failure better than the cause, as far as it has said? */
-static bool weigh(struct job *j, const struct job_node *n, const struct mu_cause *c, bool at_once)
+static bool weigh(struct job *j,
+                  const struct job_node *n,
+                  const struct mu_cause *c,
+                  const char *output,
+                  bool at_once)
 {
     struct mu_cause of_rank = as_of_rank(n, c, j->cause.blame);
     bool better = mu_cause_is_better(&of_rank, &j->cause, at_once);
     if (better)
-        supersede(j, c);
+        supersede(j, c, output);
     return better;
 }
 
@@ -87,8 +118,9 @@ static bool follow_blame(struct job *j, bool at_once)
         if (j->members[r] == JOB_NO_NODE)
             continue;
         const struct job_node *n = &j->nodes[j->members[r]];
-        if (n->failure != NULL && as_of_rank(n, n->failure, j->cause.blame).rank == j->cause.blame)
-            return weigh(j, n, n->failure, at_once);
+        const struct job_failure *f = n->failure;
+        if (f != NULL && as_of_rank(n, &f->cause, j->cause.blame).rank == j->cause.blame)
+            return weigh(j, n, &f->cause, f->output, at_once);
     }
     return false;
 }
@@ -101,24 +133,36 @@ void job_tell_cause(struct job *j)
             job_send(j, j->members[r], CTL_STOP);
 }
 
-void job_weigh_cause(struct job *j, int64_t now_ns, struct job_node *n, const struct mu_cause *c)
+static void remember(
+    struct job *j, struct job_node *n, const struct mu_cause *c, const char *output, bool at_once)
+{
+    if (n->failure != NULL && !mu_cause_is_better(c, &n->failure->cause, at_once))
+        return;
+    if (n->failure == NULL)
+        n->failure = mu_alloc(j->mem, sizeof *n->failure);
+    if (n->failure == NULL)
+        return; /* It counts now, and is not remembered. */
+    n->failure->cause = *c;
+    (void)snprintf(n->failure->output, sizeof n->failure->output, "%s", output);
+}
+
+void job_weigh_cause(
+    struct job *j, int64_t now_ns, struct job_node *n, const struct mu_cause *c, const char *output)
 {
     bool at_once = now_ns - j->since_ns <= MU_SETTLE_NS;
-    if (n->failure == NULL) {
-        n->failure = mu_alloc(j->mem, sizeof *n->failure);
-        if (n->failure != NULL) /* Else it counts now, and is not remembered. */
-            *n->failure = *c;
-    } else if (mu_cause_is_better(c, n->failure, at_once)) {
-        *n->failure = *c;
-    }
-    struct mu_cause former = j->cause;
-    if (!knows_cause(j) || !weigh(j, n, c, at_once))
+    remember(j, n, c, output, at_once);
+    if (!knows_cause(j))
+        return;
+    const struct job former = *j; /* Of it, the cause and who it cost. */
+    if (!weigh(j, n, c, output, at_once))
         return;
     uint32_t steps = 0;
     while (steps <= j->round_nodes && j->cause.blame >= 0 && follow_blame(j, at_once))
         steps++;
     if (steps > j->round_nodes) { /* They name each other in a circle: the first stays. */
-        j->cause = former;
+        j->cause = former.cause;
+        memcpy(j->cause_output, former.cause_output, sizeof j->cause_output);
+        memcpy(j->spent_by, former.spent_by, sizeof j->spent_by);
         j->new_cause = false;
     }
 }

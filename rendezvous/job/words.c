@@ -112,6 +112,19 @@ static void wait_sentence(
     (void)mu_buf_addf(b, " for %" PRId64 " s", (now_ns - j->since_ns) / NS_PER_S);
 }
 
+static bool runs_on(const struct job_node *n)
+{
+    return owes_finished(n);
+}
+
+void job_finished_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
+{
+    (void)mu_buf_adds(b, "every worker of this node has ended well, waiting for ");
+    if (name_hosts(j, runs_on, b) == 0)
+        (void)mu_buf_adds(b, "the others");
+    (void)mu_buf_addf(b, " for %" PRId64 " s", (now_ns - j->finished_ns) / NS_PER_S);
+}
+
 static void running_sentence(const struct job *j, struct mu_buf *b)
 {
     (void)mu_buf_addf(b, "round %u runs: %u workers on %u nodes (", j->round, j->world,

@@ -331,6 +331,8 @@ static enum job_event_type event_of(enum ctl_type t)
         return JOB_EV_EXITED;
     case CTL_FAILED:
         return JOB_EV_WORKER_FAILED;
+    case CTL_SILENT:
+        return JOB_EV_SILENT;
     case CTL_FINISHED:
         return JOB_EV_FINISHED;
     case CTL_STOPPED:

@@ -195,7 +195,7 @@ static const char *worker_state(const struct job_node *n, const struct job_worke
 /* Nodes and their workers are nearly all of a large page: their text is put together by hand, which
  * takes a tenth of the time. Longest worker: numbers of 20 digits, the longest state and name, a
  * time; longest node, without the texts that need escapes: the same. */
-#define WORKER_BYTES 384
+#define WORKER_BYTES 448
 #define NODE_BYTES 512
 
 /* The text is a literal: its length is known. PUT: into a buffer, where lost bytes show in oom. */
@@ -259,6 +259,11 @@ add_state(char *p, const struct job_node *n, const struct job_worker *w, const c
     p = add_quoted(p, killed ? mu_signal_name(-w->exit, name) : NULL);
     p = ADD(p, ",\"started_at\":");
     p = add_quoted(p, started);
+    p = add_text(p, ",\"silent_since\":");
+    char since[32];
+    if (w->silent_unix_ms != 0 && !ended)
+        (void)mu_iso8601(w->silent_unix_ms, since);
+    p = add_quoted(p, w->silent_unix_ms != 0 && !ended ? since : NULL);
     *p++ = '}';
     return p;
 }

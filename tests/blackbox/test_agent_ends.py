@@ -153,10 +153,10 @@ hang()
 
 def test_a_signal_that_is_not_handled_has_its_default_effect(job):
     a = family(job)
-    os.kill(a.agent_pid(), signal.SIGUSR1)
+    os.kill(a.agent_pid(), signal.SIGUSR2)
     assert a.process.wait(mulib.PATIENCE) == 1
     nothing_left(a)
-    assert "killed by SIGUSR1" in a.err.text()
+    assert "killed by SIGUSR2" in a.err.text()
 
 
 def test_under_nohup_the_end_of_the_terminal_is_no_reason_to_end(job):

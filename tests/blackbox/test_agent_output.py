@@ -328,12 +328,54 @@ def test_label_prefixes_the_plain_console_and_makes_no_files(job):
     assert list((job.folder / "tmp").iterdir()) == []
 
 
-def test_without_tee_workers_hold_the_agents_own_streams(job):
+@pytest.mark.parametrize("lines", [0, 10])
+def test_without_tee_workers_hold_the_agents_own_streams(job, lines):
+    """But for stderr, whose last lines the agent wants to know."""
     w = job.worker("say(os.stat(1).st_ino, os.stat(2).st_ino)\n")
-    a = job.start(w)
+    a = job.start(f"--last-lines={lines}", w)
     own = [str(os.fstat(f.fileno()).st_ino) for f in (a.process.stdout, a.process.stderr)]
     a.ends(0)
-    assert a.out.lines == [" ".join(own)]
+    told = a.out.lines[0].split()
+    assert told[0] == own[0] and (told[1] == own[1]) == (lines == 0)
+
+
+def test_a_terminal_stays_the_workers_own(job):
+    w = job.worker("os.write(1, b'%d %d\\n' % (os.isatty(1), os.isatty(2)))\nsys.exit(7)\n")
+    ours, theirs = os.openpty()
+    try:
+        a = subprocess.run([mulib.program("node-agent"), "--standalone", w], stdin=theirs, stdout=theirs, stderr=theirs, timeout=60,
+                           env=agentlib.environment(), check=False)
+        os.close(theirs)
+        text = b""
+        while b"Root Cause" not in text:
+            text += os.read(ours, 65536)
+    finally:
+        os.close(ours)
+    assert a.returncode == 1 and text.startswith(b"1 1\r\n"), text
+
+
+def test_stderr_passes_byte_by_byte_and_in_order_with_stdout(job):
+    """No line is needed, nothing is added; what goes to one place keeps its order."""
+    w = job.worker("""
+for i in range(200):
+    os.write(1 + i % 2, b"%d " % i)
+os.write(2, b"50%\\r")
+os.write(1, b"\\x00\\xff no end")
+""")
+    log = job.folder / "log"
+    with open(log, "wb") as f:
+        subprocess.run([mulib.program("node-agent"), "--standalone", w], stdout=f, stderr=f, timeout=60, env=agentlib.environment(),
+                       check=True)
+    assert log.read_bytes() == b"".join(b"%d " % i for i in range(200)) + b"50%\r\x00\xff no end"
+
+
+def test_more_last_lines_than_fit_are_cut_and_control_bytes_are_shown(job):
+    w = job.worker("os.write(2, b''.join(b'line %d ' % i + b'x' * 300 + b'\\n' for i in range(40)) + b'\\x1b[2Jend\\n')\nsys.exit(7)\n")
+    a = job.start("--last-lines=20", w).ends(1)
+    text = a.err.text()
+    shown = re.findall(r"^    \| (.*)$", text, re.M)
+    assert shown[-1] == "\\x1b[2Jend" and 2 < len(shown) <= 20 and sum(map(len, shown)) <= 2048, shown
+    assert "exited with status 7: " in a.verdict()
 
 
 def test_restarts_and_what_outlives_a_worker_by_a_moment(job):
@@ -476,21 +518,23 @@ hang()
     report = [a.err.text() for a in nodes if "Root Cause" in a.err.text()]
     assert len(report) == 1
     root = report[0].split("Root Cause")[1]
-    assert re.search(r"rank +: 3 \(local_rank: 1\)", root) and re.search(r"output +: its last lines\n  working\n  disk full\n", root)
+    assert re.search(r"rank +: 3 \(local_rank: 1\)", root) and "its last lines stand above" in root
+    for a in nodes:
+        assert "node-agent: its last lines:\n    | working\n    | disk full\n" in a.err.text()
 
 
 def test_last_lines_come_from_log_files_too(job):
     w = job.worker("for i in range(40): say('out', i)\nsys.exit(7)\n")
     a = job.start("--redirects=3", *LOGS, w).ends(1)
     assert a.out.lines == [] and a.verdict().count("exited with status 7: out 39 (") == 1
-    shown = re.findall(r"^  out (\d+)$", a.err.text(), re.M)
+    shown = re.findall(r"^    \| out (\d+)$", a.err.text(), re.M)
     assert shown == [str(i) for i in range(30, 40)]
 
 
 def test_the_last_line_is_no_cause_of_a_kill_from_outside(job):
     w = job.worker("say('all is well')\nos.kill(os.getpid(), signal.SIGKILL)\n")
     a = job.start("--redirects=3", *LOGS, w).ends(1)
-    assert "SIGKILL (" in a.verdict() and "all is well" not in a.verdict() and "  all is well" in a.err.text()
+    assert "SIGKILL (" in a.verdict() and "all is well" not in a.verdict() and "    | all is well" in a.err.text()
 
 
 def test_a_descriptor_that_outlives_the_round_does_not_hold_the_end(job):

@@ -59,7 +59,7 @@ hang()
         a.ends(1)
     cause = same_cause(agents)
     assert re.match(r"rank 2 \(local rank 0, pid \d+\) on \S+ .*SIGABRT", cause), cause
-    assert all("(round 3, 2 of 2 restarts used)" in a.verdict() for a in agents)
+    assert all(re.search(r"\(round 3, 2 of 2 restarts used, by rank 0 on \S+ \(round 1\), rank 1 on \S+ \(round 2\)\)$", a.verdict()) for a in agents)
     ups = re.findall(r"up (\d) (\d)", "\n".join(a.out.text() for a in agents))
     assert sorted(ups) == [(r, n) for r in "012" for n in "012"]
     reports = [a for a in agents if "Root Cause" in a.err.text()]

@@ -686,6 +686,7 @@ static void server_message(struct world *w, struct end *e, const struct ctl_msg 
     static const int events[CTL_TYPE_COUNT] = {[CTL_STARTED] = JOB_EV_STARTED + 1,
                                                [CTL_EXITED] = JOB_EV_EXITED + 1,
                                                [CTL_FAILED] = JOB_EV_WORKER_FAILED + 1,
+                                               [CTL_SILENT] = JOB_EV_SILENT + 1,
                                                [CTL_FINISHED] = JOB_EV_FINISHED + 1,
                                                [CTL_STOPPED] = JOB_EV_STOPPED + 1,
                                                [CTL_BEAT] = JOB_EV_BEAT + 1,

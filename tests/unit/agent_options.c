@@ -99,7 +99,9 @@ static void describe(const struct result *r, char *out, size_t cap)
         " nodes=%u:%u nproc=%u restarts=%u node_rank=%d join=%s id=%s role=<%s> topology=%s "
         "rdzv=%s at=%s:%u host=%d local=%s jt=%g lc=%g ct=%g st=%g kind=%s program=%s python=%s "
         "vlr=%d grace=%g sigs=%u:%s log_dir=%s nofiles=%d redirect=%d:%d%d%d%d "
-        "tee=%d:%d%d quiet=%d:%d%d label=%d prefix=%s copy=%s,%s events=%d first=%d numa=%s mi=%g "
+        "tee=%d:%d%d quiet=%d:%d%d label=%d prefix=%s copy=%s,%s events=%d first=%d last=%u pt=%g "
+        "sit=%g "
+        "numa=%s mi=%g "
         "level=%d format=%d args=",
         o->nodes_min, o->nodes_max, o->nproc, o->max_restarts, o->node_rank,
         o->on_join_restart ? "restart" : "wait", o->run_id != NULL ? o->run_id : "(fresh)", o->role,
@@ -115,7 +117,8 @@ static void describe(const struct result *r, char *out, size_t cap)
         o->line_prefix != NULL ? o->line_prefix : "(usual)",
         o->copy_words[0] != NULL ? o->copy_words[0] : "(none)",
         o->copy_words[1] != NULL ? o->copy_words[1] : "(none)", o->events_on_console,
-        o->exit_status_first, o->numa != NULL ? o->numa : "(none)",
+        o->exit_status_first, o->last_lines, (double)o->progress_timeout_ns / 1e9,
+        (double)o->silence_timeout_ns / 1e9, o->numa != NULL ? o->numa : "(none)",
         (double)o->monitor_interval_ns / 1e9, o->log_level, o->log_format);
     for (char *const *a = o->args; a != NULL && *a != NULL && n > 0 && (size_t)n < cap; a++)
         n += snprintf(out + n, cap - (size_t)n, "[%s]", *a);
@@ -286,6 +289,14 @@ static const struct row rows[] = {
     {"--exit-status=first|p", "", 0, "first=1", NULL},
     {"--exit-status=one|p", "PET_EXIT_STATUS=first", 0, "first=0", NULL},
     {"--exit-status=worst|p", "", 2, "--exit-status: \"worst\" is not one of one|first", NULL},
+    {"p", "", 0, "pt=0 sit=0", NULL},
+    {"--progress-timeout=2.5|--silence-timeout=600|p", "", 0, "pt=2.5 sit=600", NULL},
+    {"--progress-timeout=soon|p", "", 2, "--progress-timeout", NULL},
+    {"p", "", 0, "last=10", NULL},
+    {"--last-lines=0|p", "", 0, "last=0", NULL},
+    {"p", "PET_LAST_LINES=20", 0, "last=20", NULL},
+    {"--last-lines=21|p", "", 1, "--last-lines: 21", NULL},
+    {"--last-lines=few|p", "", 2, "--last-lines", NULL},
     {"--exit-state=first|p", "", 2, "did you mean --exit-status?", NULL},
     {"--logs-specs=default|p", "", 0, "program=p", NULL},
     {"--logs-specs=x|p", "", 1, "--logs-specs: \"x\" is a plug-in", NULL},

@@ -75,6 +75,11 @@ static const struct row rows[] = {
     CTL_FAILED_FIELDS(S, I, L, C)
 #undef THIS
 #undef MEMBER
+#define THIS CTL_SILENT
+#define MEMBER silent
+    CTL_SILENT_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
 #define THIS CTL_FINISHED
 #define MEMBER finished
     CTL_FINISHED_FIELDS(S, I, L, C)

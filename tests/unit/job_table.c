@@ -161,6 +161,7 @@ static int say(struct story *s, uint32_t slot, enum ctl_type t)
         m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
         m.u.failed.cause.exit_code = 7;
         m.u.failed.cause.local_rank = 1;
+        (void)snprintf(m.u.failed.output, sizeof m.u.failed.output, "last words of slot %u", slot);
     } else if (t == CTL_STOPPED) {
         m.u.stopped.round = s->job.round;
     } else if (t == CTL_FINISHED) {
@@ -301,6 +302,195 @@ static void test_failure_restarts_within_the_budget_then_ends_with_the_first_cau
     assert_int_equal(s.job.cause.rank, 1);
     assert_string_equal(s.job.cause.host, "a");
     assert_int_equal(s.job.restarts, 1);
+    struct ctl_msg m;
+    job_message(&s.job, b, CTL_END, &m);
+    assert_string_equal(m.u.end.output, "last words of slot 0");
+    assert_string_equal(m.u.end.spent_by, "rank 3 on b (round 1)");
+    end(&s);
+}
+
+/* Every node hears what the worker that failed first wrote, and nothing of a later one. */
+static void test_last_words_of_the_first_failure_go_to_all(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    uint32_t a = 0;
+    uint32_t b = 0;
+    begin(&s, mu_mem_default());
+    (void)hello(&s, (struct who){.host = "a", .min = 2, .max = 2, .restarts = 9}, &a);
+    (void)hello(&s, (struct who){.host = "b", .min = 2, .max = 2, .restarts = 9}, &b);
+    assert_int_equal(say(&s, b, CTL_FAILED), 0);
+    assert_int_equal(say(&s, a, CTL_FAILED), 0);
+    job_message(&s.job, a, CTL_STOP, &m);
+    assert_string_equal(m.u.stop.output, "last words of slot 1");
+    assert_int_equal(say(&s, a, CTL_STOPPED), 0);
+    assert_int_equal(say(&s, b, CTL_STOPPED), 0);
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_NODE_DEAD, .node = b}), 0);
+    job_message(&s.job, a, CTL_STOP, &m); /* The next cause is a lost node: it wrote nothing. */
+    assert_string_equal(m.u.stop.output, "");
+    end(&s);
+}
+
+/* Hosts of many letters and many restarts: the last ones are kept, whole. */
+static void test_who_spent_the_restarts_is_bounded(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t a = 0;
+    char host[256];
+    memset(host, 'h', sizeof host - 1);
+    host[sizeof host - 1] = '\0';
+    begin(&s, mu_mem_default());
+    (void)hello(&s, (struct who){.host = host, .min = 1, .max = 1, .restarts = 9}, &a);
+    /* The test's node id is cut by the long name: there is but one. */
+    for (int round = 1; round <= 5; round++) {
+        assert_int_equal(say(&s, a, CTL_FAILED), 0);
+        assert_int_equal(say(&s, a, CTL_STOPPED), 0);
+        assert_true(strlen(s.job.spent_by) < sizeof s.job.spent_by);
+        assert_int_equal(strncmp(s.job.spent_by, "rank 1 on hhhh", 14), 0);
+    }
+    assert_non_null(strstr(s.job.spent_by, "h (round 5)"));
+    assert_null(strstr(s.job.spent_by, "(round 4)"));
+    end(&s);
+}
+
+static void silent(struct story *s, uint32_t slot, const int32_t *numbers, uint32_t count)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_SILENT);
+    m.u.silent.round = s->job.round;
+    m.u.silent.workers = (struct ctl_ints){numbers, count};
+    assert_int_equal(give(s, (struct job_event){.type = JOB_EV_SILENT, .node = slot, .msg = &m}),
+                     0);
+    TOLD(s, ""); /* Nothing follows from it. */
+}
+
+static void no_progress(struct story *s, uint32_t slot, int32_t local_rank)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_FAILED);
+    m.u.failed.round = s->job.round;
+    m.u.failed.cause.kind = MU_CAUSE_NO_PROGRESS;
+    m.u.failed.cause.local_rank = local_rank;
+    (void)snprintf(m.u.failed.cause.message, sizeof m.u.failed.cause.message, "told by it");
+    assert_int_equal(
+        give(s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = slot, .msg = &m}), 0);
+}
+
+/* Who is silent is kept until the node says otherwise; what is no worker is passed over. */
+static void test_silence_is_kept_as_it_is_told(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t a = 0;
+    begin(&s, mu_mem_default());
+    (void)hello(&s, (struct who){.host = "a", .min = 1, .max = 1}, &a);
+    s.now = 50 * SEC;
+    silent(&s, a, (const int32_t[]){1, 7000, 41, 1}, 4);
+    const struct job_worker *w = s.job.nodes[a].workers;
+    assert_int_equal(w[0].silent_unix_ms, 0);
+    assert_int_equal(w[1].silent_unix_ms, 43000);
+    assert_int_equal(w[1].silent_step, 41);
+    assert_true(w[1].silent_stopped);
+    silent(&s, a, (const int32_t[]){2, 7000, 41, 1, -1, 1, 1, 1, 0, -5, 1, 1, 0, 6000}, 14);
+    assert_int_equal(w[0].silent_unix_ms + w[1].silent_unix_ms, 0);
+    end(&s);
+}
+
+/* A node tells of its own worker that hangs, which may only wait for one of another node. */
+static void test_who_hangs_is_found_among_all_nodes(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t there[4]; /* What b says of its workers. */
+        int32_t here[4];  /* What a says of its own, before it tells that one hangs. */
+        int32_t rank;     /* Who is the cause. */
+    } rows[] = {
+        {{1, 6000, 41, 1}, {0, 6000, 41, 0}, 3}, /* It is stopped. */
+        {{1, 6000, 40, 0}, {0, 6000, 41, 0}, 3}, /* It is a step behind. */
+        {{1, 6000, 41, 0}, {0, 6000, 41, 0}, 0}, /* Nothing speaks against it. */
+        {{1, 6000, 42, 0}, {0, 6000, 41, 0}, 0}, {{1, 6000, -1, 0}, {0, 6000, -1, 0}, 0},
+        {{1, 6000, 40, 0}, {0, 6000, 41, 1}, 0}, /* The teller's is stopped. */
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        struct story s;
+        uint32_t a = 0;
+        uint32_t b = 0;
+        begin(&s, mu_mem_default());
+        (void)hello(&s, (struct who){.host = "a", .min = 2, .max = 2, .restarts = 1}, &a);
+        (void)hello(&s, (struct who){.host = "b", .min = 2, .max = 2, .restarts = 1}, &b);
+        s.now = 50 * SEC;
+        silent(&s, b, rows[i].there, 4);
+        silent(&s, a, rows[i].here, 4);
+        no_progress(&s, a, 0);
+        TOLD(&s, "stop a; stop b; ");
+        assert_int_equal(s.job.cause.kind, MU_CAUSE_NO_PROGRESS);
+        assert_int_equal(s.job.cause.rank, rows[i].rank);
+        assert_string_equal(s.job.cause.host, rows[i].rank == 3 ? "b" : "a");
+        assert_int_equal(s.job.restarts, 1);
+        if (rows[i].rank == 0)
+            assert_string_equal(s.job.cause.message, "told by it");
+        else
+            assert_non_null(strstr(s.job.cause.message, "no sign of life for 6.0 s"));
+        end(&s);
+    }
+}
+
+static void tick(struct story *s, int64_t ns)
+{
+    s->now += ns;
+    assert_int_equal(give(s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE}), 0);
+}
+
+/* Nobody who has finished waits in silence, and nobody else is told. */
+static void test_a_node_that_has_finished_hears_for_whom_it_waits(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    uint32_t slot[3];
+    begin(&s, mu_mem_default());
+    for (int i = 0; i < 3; i++)
+        (void)hello(&s,
+                    (struct who){.host = (const char *[]){"a", "b", "c"}[i], .min = 3, .max = 3},
+                    &slot[i]);
+    assert_int_equal(say(&s, slot[0], CTL_FINISHED), 0);
+    assert_true(s.job.deadline_ns <= s.now + 5 * SEC);
+    tick(&s, 1 * SEC);
+    TOLD(&s, "");
+    tick(&s, 4 * SEC);
+    TOLD(&s, "waiting a; ");
+    job_message(&s.job, slot[0], CTL_WAITING, &m);
+    assert_string_equal(m.u.waiting.text,
+                        "every worker of this node has ended well, waiting for b, c for 5 s");
+    assert_int_equal(say(&s, slot[1], CTL_FINISHED), 0);
+    tick(&s, 5 * SEC);
+    TOLD(&s, "waiting a; waiting b; ");
+    assert_int_equal(say(&s, slot[2], CTL_FINISHED), 0);
+    assert_int_equal(s.job.state, JOB_SUCCEEDED);
+    end(&s);
+}
+
+/* A node has died and the others cannot go on without one: they hear it soon, not after 5 s. */
+static void test_who_is_missing_after_a_round_is_said_soon(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t a = 0;
+    uint32_t b = 0;
+    begin(&s, mu_mem_default());
+    (void)hello(&s, (struct who){.host = "a", .min = 2, .max = 2}, &a);
+    (void)hello(&s, (struct who){.host = "b", .min = 2, .max = 2}, &b);
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_NODE_DEAD, .node = b}), 0);
+    assert_int_equal(say(&s, a, CTL_STOPPED), 0);
+    assert_int_equal(s.job.state, JOB_GATHERING);
+    tick(&s, 0);
+    TOLD(&s, ""); /* A replacement that comes at once is nothing to speak of. */
+    assert_int_equal(s.job.deadline_ns, s.now + SEC / 2);
+    tick(&s, SEC / 2);
+    TOLD(&s, "waiting a; ");
+    assert_int_equal(s.job.next_word_ns, s.now + 5 * SEC);
     end(&s);
 }
 
@@ -695,6 +885,12 @@ int main(void)
         cmocka_unit_test(test_ranks_that_name_each_other_leave_the_first),
         cmocka_unit_test(test_a_kill_beats_a_status_for_a_moment_only),
         cmocka_unit_test(test_a_lost_node_that_was_named_gives_the_restart_back),
+        cmocka_unit_test(test_last_words_of_the_first_failure_go_to_all),
+        cmocka_unit_test(test_who_spent_the_restarts_is_bounded),
+        cmocka_unit_test(test_silence_is_kept_as_it_is_told),
+        cmocka_unit_test(test_who_hangs_is_found_among_all_nodes),
+        cmocka_unit_test(test_a_node_that_has_finished_hears_for_whom_it_waits),
+        cmocka_unit_test(test_who_is_missing_after_a_round_is_said_soon),
         cmocka_unit_test(test_all_finished_succeeds_and_a_death_after_finishing_is_no_failure),
         cmocka_unit_test(test_dead_node_costs_nothing_and_a_spare_takes_its_rank),
         cmocka_unit_test(test_when_the_server_goes_with_a_node_the_job_ends_for_all),

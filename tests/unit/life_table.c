@@ -101,6 +101,16 @@ static void give(struct story *s, struct life_event ev)
 
 #define TOLD(s, text) assert_string_equal(mu_buf_cstr(&(s)->told), text)
 
+/* The last line for the user; "" where there was none. */
+static const char *said(const struct story *s)
+{
+    const char *text = "";
+    for (uint32_t i = 0; i < s->out.count; i++)
+        if (s->out.actions[i].type == LIFE_ACT_SAY)
+            text = s->life.words + s->out.actions[i].arg;
+    return text;
+}
+
 static void hear(struct story *s, enum ctl_type t, int64_t round, int64_t flag)
 {
     static const enum life_event_type events[CTL_TYPE_COUNT] = {[CTL_WELCOME] = LIFE_EV_WELCOME,
@@ -176,6 +186,7 @@ static void test_failed_worker_stops_the_rest_and_joins_again(void **state)
     s.now = s.life.stop_deadline_ns;
     give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
     TOLD(&s, "beat; kill; ");
+    assert_string_equal(said(&s), "rank 4 (pid 11) had not ended 10.0 s after SIGTERM: SIGKILL");
     exit_of(&s, 0, -9);
     give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
     TOLD(&s, "stopped; ");
@@ -232,11 +243,72 @@ static void test_signal_is_passed_on_and_the_second_one_kills(void **state)
     s.now += SEC;
     give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 2});
     TOLD(&s, "kill; ");
+    assert_string_equal(
+        said(&s), "rank 4 (pid 11), rank 5 (pid 12) had not ended 1.5 s after SIGINT: SIGKILL");
     exit_of(&s, 0, -9);
     exit_of(&s, 1, -9);
     give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
     TOLD(&s, "bye; exit; ");
     assert_int_equal(s.life.exit_status, 1);
+    end(&s);
+}
+
+/* A warning that means SIGTERM to the workers is told by its own name. */
+static void test_a_signal_may_mean_another_to_the_workers(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 10, .workers_signo = 15});
+    TOLD(&s, "failed; signal 15; ");
+    assert_string_equal(s.life.failure.message, "told to stop by SIGUSR1");
+    end(&s);
+}
+
+/* What the worker wrote last goes out with its failure, and is ours until the server tells. */
+static void test_last_words_go_with_the_failure(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){
+                 .type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = 7, .output = "boom\n"});
+    TOLD(&s, "failed; signal 15; ");
+    life_message(&s.life, &s.out.actions[0], &m);
+    assert_string_equal(m.u.failed.output, "boom\n");
+    assert_string_equal(s.life.cause_output, "boom\n");
+    ctl_init(&m, CTL_STOP);
+    m.u.stop.round = 1;
+    m.u.stop.cause.kind = MU_CAUSE_WORKER_EXIT;
+    (void)snprintf(m.u.stop.output, sizeof m.u.stop.output, "another's\n");
+    give(&s, (struct life_event){.type = LIFE_EV_STOP, .msg = &m});
+    assert_string_equal(s.life.cause_output, "another's\n");
+    end(&s);
+}
+
+static void test_a_hung_worker_ends_the_round_as_a_failure(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    static const int32_t numbers[] = {1, 5000, 3, 1};
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){.type = LIFE_EV_SILENT, .silent = {numbers, 4}});
+    TOLD(&s, "silent; ");
+    life_message(&s.life, &s.out.actions[0], &m);
+    assert_int_equal(m.u.silent.round, 1);
+    assert_int_equal(m.u.silent.workers.n, 4);
+    assert_memory_equal(m.u.silent.workers.v, numbers, sizeof numbers);
+    give(&s, (struct life_event){.type = LIFE_EV_HUNG, .local_rank = 1, .text = "no step"});
+    TOLD(&s, "failed; signal 15; ");
+    assert_int_equal(s.life.failure.kind, MU_CAUSE_NO_PROGRESS);
+    assert_int_equal(s.life.failure.rank, 5);
+    assert_int_equal(s.life.failure.pid, 12);
+    assert_string_equal(s.life.failure.message, "no step");
     end(&s);
 }
 
@@ -476,6 +548,9 @@ int main(void)
         cmocka_unit_test(test_silence_stops_the_workers_before_anyone_may_take_their_place),
         cmocka_unit_test(test_refused_connections_are_not_silence),
         cmocka_unit_test(test_signal_is_passed_on_and_the_second_one_kills),
+        cmocka_unit_test(test_a_signal_may_mean_another_to_the_workers),
+        cmocka_unit_test(test_last_words_go_with_the_failure),
+        cmocka_unit_test(test_a_hung_worker_ends_the_round_as_a_failure),
         cmocka_unit_test(test_owner_gone_kills_at_once),
         cmocka_unit_test(test_no_server_is_given_up_in_time_with_the_last_error),
         cmocka_unit_test(test_what_takes_our_hello_and_says_nothing_is_no_server),

@@ -163,6 +163,31 @@ static void test_last_lines_of_a_tail(void **state)
     assert_int_equal(lines_last("", 0, 3, false), 0);
 }
 
+static void show_is(const char *text, size_t max, size_t cap, const char *want)
+{
+    char dst[64];
+    assert_true(cap <= sizeof dst);
+    lines_show(text, strlen(text), max, false, dst, cap);
+    assert_string_equal(dst, want);
+}
+
+static void test_last_lines_are_fit_to_be_shown(void **state)
+{
+    (void)state;
+    show_is("", 3, 64, "");
+    show_is("a\nb\nc\n", 2, 64, "b\nc\n");
+    show_is("no end", 2, 64, "no end");
+    show_is("a\tb\x1b[2J\x7f", 2, 64, "a\tb\\x1b[2J\\x7f");
+    show_is("gr\xc3\xbc\xc3\x9f\n", 1, 64, "gr\xc3\xbc\xc3\x9f\n");
+    show_is("\xff|\xc3|\xc2\x9b|", 1, 64, "?|?|?|");          /* The last is CSI of 8 bits. */
+    show_is("10%\r20%\r30%\r\nend\r\n", 2, 64, "30%\nend\n"); /* As a terminal shows it. */
+    show_is("10%\r20%", 2, 64, "20%");
+    show_is("x\r", 2, 64, "x");
+    show_is("0123456789\n", 1, 8, "456789\n"); /* What fits is the end. */
+    show_is("ab\x01", 1, 6, "b\\x01");
+    show_is("ab\x01", 1, 4, ""); /* Nothing is shown in part. */
+}
+
 static void test_template(void **state)
 {
     static const char *const rows[][2] = {
@@ -194,6 +219,7 @@ int main(void)
         cmocka_unit_test(test_bytes_pass_as_they_are),
         cmocka_unit_test(test_missing_memory_shows),
         cmocka_unit_test(test_last_lines_of_a_tail),
+        cmocka_unit_test(test_last_lines_are_fit_to_be_shown),
         cmocka_unit_test(test_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@ report(const struct report_worker *w, uint32_t count, const char *title, const c
 {
     struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
-    report_block(&b, title, "n1.example", w, count);
+    report_block(&b, title, "n1.example", w, count, 36);
     assert_false(b.oom);
     assert_string_equal(mu_buf_cstr(&b), want);
     mu_buf_fini(&b);
@@ -41,18 +41,18 @@ static void test_one_failure(void **state)
            "============================================================\n");
 }
 
-static void test_last_lines_are_shown(void **state)
+static void test_last_lines_stand_above(void **state)
 {
     (void)state;
     struct report_worker w = {
-        .rank = 0, .pid = 7, .status = 3, .unix_s = 1700000000, .output = "working\n  disk full\n"};
+        .rank = 0, .pid = 7, .status = 3, .unix_s = 1700000000, .has_output = true};
     report(&w, 1, "t",
-           "=========================================================\n"
+           "============================================================\n"
            "t FAILED\n"
-           "---------------------------------------------------------\n"
+           "------------------------------------------------------------\n"
            "Failures:\n"
            "  <NO_OTHER_FAILURES>\n"
-           "---------------------------------------------------------\n"
+           "------------------------------------------------------------\n"
            "Root Cause (first observed failure):\n"
            "[0]:\n"
            "  time      : 2023-11-14_22:13:20\n"
@@ -60,11 +60,8 @@ static void test_last_lines_are_shown(void **state)
            "  rank      : 0 (local_rank: 0)\n"
            "  exitcode  : 3 (pid: 7) \n"
            "  error_file: <N/A>\n"
-           "  traceback : none in an error file; see its output below\n"
-           "  output    : its last lines\n"
-           "  working\n"
-           "    disk full\n"
-           "=========================================================\n");
+           "  traceback : none in an error file; its last lines stand above\n"
+           "============================================================\n");
 }
 
 static void test_earliest_second_is_the_cause_and_width_follows(void **state)
@@ -121,6 +118,56 @@ static void test_earliest_second_is_the_cause_and_width_follows(void **state)
            "====================================================\n");
 }
 
+static uint32_t lines_of(const struct mu_buf *b)
+{
+    uint32_t n = 0;
+    for (size_t i = 0; i < b->n; i++)
+        n += b->p[i] == '\n';
+    return n;
+}
+
+/* However much there is to say, it stays within the lines: the cause's traceback comes first. */
+static void test_the_block_keeps_to_its_lines(void **state)
+{
+    (void)state;
+    static const char long_text[] = "first\n2\n3\n4\n5\n6\n7\n8\n9\n10\n11\n12\n13\n14\nlast\n";
+    struct report_worker w[64] = {{0}};
+    for (uint32_t i = 0; i < 64; i++)
+        w[i] = (struct report_worker){.rank = i, .local_rank = i, .pid = 100, .status = 1};
+    for (uint32_t lines = 18; lines < 120; lines++) {
+        for (int variant = 0; variant < 4; variant++) {
+            struct mu_buf b;
+            mu_buf_init(&b, mu_mem_default());
+            w[0].text = (variant & 1) != 0 ? long_text : NULL;
+            w[1].text = (variant & 2) != 0 ? long_text : "one\ntwo";
+            w[0].extra = w[1].extra = variant == 3 ? "out of memory" : NULL;
+            report_block(&b, "t", "h", w, 64, lines);
+            assert_true(lines_of(&b) <= lines);
+            const char *text = mu_buf_cstr(&b);
+            if (w[0].text != NULL) {
+                assert_non_null(strstr(text, "traceback : first\n"));
+                assert_non_null(strstr(text, "\n  last\n"));
+            }
+            assert_non_null(strstr(text, " more, the next is rank "));
+            assert_null(strstr(text, "\n\n"));
+            mu_buf_fini(&b);
+        }
+    }
+}
+
+static void test_output_is_told_line_by_line(void **state)
+{
+    (void)state;
+    struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    report_output(&b, "node-agent", "");
+    assert_int_equal(b.n, 0);
+    report_output(&b, "node-agent", "working\ndisk full\n");
+    assert_string_equal(mu_buf_cstr(&b),
+                        "node-agent: its last lines:\n    | working\n    | disk full\n");
+    mu_buf_fini(&b);
+}
+
 static void test_no_memory_shows_in_the_buffer(void **state)
 {
     (void)state;
@@ -130,7 +177,7 @@ static void test_no_memory_shows_in_the_buffer(void **state)
         struct mu_buf b;
         mu_mem_failing_init(&f, fail_at);
         mu_buf_init(&b, &f.mem);
-        report_block(&b, "t", "h", &w, 1);
+        report_block(&b, "t", "h", &w, 1, 36);
         bool oom = b.oom;
         mu_buf_fini(&b);
         assert_int_equal(f.live, 0);
@@ -152,8 +199,10 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_failure),
-        cmocka_unit_test(test_last_lines_are_shown),
+        cmocka_unit_test(test_last_lines_stand_above),
         cmocka_unit_test(test_earliest_second_is_the_cause_and_width_follows),
+        cmocka_unit_test(test_the_block_keeps_to_its_lines),
+        cmocka_unit_test(test_output_is_told_line_by_line),
         cmocka_unit_test(test_no_memory_shows_in_the_buffer),
     };
     return cmocka_run_group_tests(tests, in_utc, NULL);
