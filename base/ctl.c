@@ -21,6 +21,7 @@ enum field_kind {
 
 struct field {
     const char *name;
+    struct mu_str key; /* As it stands in JSON. */
     enum field_kind kind;
     bool need;
     size_t offset; /* In the message's own struct. */
@@ -33,6 +34,7 @@ struct field {
 
 #define STR_ROW(T, name_, bytes_, need_, doc_)                                                     \
     {.name = #name_,                                                                               \
+     .key = {"\"" #name_ "\":", sizeof #name_ + 2},                                                \
      .kind = FIELD_STR,                                                                            \
      .need = (need_) != 0,                                                                         \
      .offset = offsetof(T, name_),                                                                 \
@@ -40,6 +42,7 @@ struct field {
      .doc = (doc_)},
 #define INT_ROW(T, name_, min_, max_, need_, dflt_, doc_)                                          \
     {.name = #name_,                                                                               \
+     .key = {"\"" #name_ "\":", sizeof #name_ + 2},                                                \
      .kind = FIELD_INT,                                                                            \
      .need = (need_) != 0,                                                                         \
      .offset = offsetof(T, name_),                                                                 \
@@ -48,9 +51,17 @@ struct field {
      .dflt = (dflt_),                                                                              \
      .doc = (doc_)},
 #define INTS_ROW(T, name_, doc_)                                                                   \
-    {.name = #name_, .kind = FIELD_INTS, .offset = offsetof(T, name_), .doc = (doc_)},
+    {.name = #name_,                                                                               \
+     .key = {"\"" #name_ "\":", sizeof #name_ + 2},                                                \
+     .kind = FIELD_INTS,                                                                           \
+     .offset = offsetof(T, name_),                                                                 \
+     .doc = (doc_)},
 #define CAUSE_ROW(T, name_, doc_)                                                                  \
-    {.name = #name_, .kind = FIELD_CAUSE, .offset = offsetof(T, name_), .doc = (doc_)},
+    {.name = #name_,                                                                               \
+     .key = {"\"" #name_ "\":", sizeof #name_ + 2},                                                \
+     .kind = FIELD_CAUSE,                                                                          \
+     .offset = offsetof(T, name_),                                                                 \
+     .doc = (doc_)},
 
 /* The field macros take no struct name, so each message binds its own. */
 /* clang-format off */
@@ -192,19 +203,19 @@ void ctl_init(struct ctl_msg *m, enum ctl_type t)
 
 /* A byte that is no UTF-8 goes out as U+FFFD, three bytes: a text that would then not fit its field
  * at the other end, and have the whole message refused, is cut. */
-static void encode_text(struct mu_json *w, const char *name, const char *p, size_t bytes)
+static void encode_text(struct mu_json *w, const struct field *f, const char *p)
 {
     size_t all = strlen(p);
-    size_t in = all * 3 < bytes ? all : 0; /* Then it fits whatever it is. */
+    size_t in = all * 3 < f->bytes ? all : 0; /* Then it fits whatever it is. */
     size_t out = 0;
     while (in < all) {
         size_t len = mu_utf8_len(p + in, all - in);
         out += len > 0 ? len : 3;
-        if (out >= bytes)
+        if (out >= f->bytes)
             break;
         in += len > 0 ? len : 1;
     }
-    mu_json_key(w, name);
+    mu_json_ready_key(w, f->key);
     mu_json_strn(w, mu_str_of(p, in));
 }
 
@@ -220,8 +231,7 @@ static void encode_cause(struct mu_json *w, const struct mu_cause *c)
     }
     mu_json_ki64(w, "at_unix_ms", c->at_unix_ms);
     for (size_t i = 0; i < MU_COUNT(cause_fields); i++)
-        encode_text(w, cause_fields[i].name, (const char *)c + cause_fields[i].offset,
-                    cause_fields[i].bytes);
+        encode_text(w, &cause_fields[i], (const char *)c + cause_fields[i].offset);
     mu_json_close(w, '}');
 }
 
@@ -232,16 +242,18 @@ static void encode_field(struct mu_json *w, const struct field *f, const char *p
     switch (f->kind) {
     case FIELD_STR:
         if (p[0] != '\0' || f->need)
-            encode_text(w, f->name, p, f->bytes);
+            encode_text(w, f, p);
         break;
     case FIELD_INT:
         memcpy(&v, p, sizeof v);
-        if (f->need || v != f->dflt)
-            mu_json_ki64(w, f->name, v);
+        if (!f->need && v == f->dflt)
+            break;
+        mu_json_ready_key(w, f->key);
+        mu_json_i64(w, v);
         break;
     case FIELD_INTS:
         memcpy(&ints, p, sizeof ints);
-        mu_json_key(w, f->name);
+        mu_json_ready_key(w, f->key);
         mu_json_open(w, '[');
         for (uint32_t i = 0; i < ints.n; i++)
             mu_json_i64(w, ints.v[i]);
@@ -250,7 +262,7 @@ static void encode_field(struct mu_json *w, const struct field *f, const char *p
     case FIELD_CAUSE:
         if (((const struct mu_cause *)(const void *)p)->kind == MU_CAUSE_NONE)
             break;
-        mu_json_key(w, f->name);
+        mu_json_ready_key(w, f->key);
         encode_cause(w, (const struct mu_cause *)(const void *)p);
         break;
     }

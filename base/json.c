@@ -144,6 +144,12 @@ void mu_json_key(struct mu_json *w, const char *key)
     w->after_key = true;
 }
 
+void mu_json_ready_key(struct mu_json *w, struct mu_str key)
+{
+    put_text(w, key.p, key.n);
+    w->after_key = true;
+}
+
 void mu_json_strn(struct mu_json *w, struct mu_str s)
 {
     if (begin_value(w, s.n + 2) != NULL)

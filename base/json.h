@@ -20,6 +20,8 @@ void mu_json_init(struct mu_json *w, struct mu_buf *buf);
 void mu_json_open(struct mu_json *w, char bracket);  /* '{' or '[' */
 void mu_json_close(struct mu_json *w, char bracket); /* '}' or ']' */
 void mu_json_key(struct mu_json *w, const char *key);
+/* A key that stands as it will in JSON: quotes, escapes, colon. */
+void mu_json_ready_key(struct mu_json *w, struct mu_str key);
 void mu_json_str(struct mu_json *w,
                  const char *s); /* NULL becomes null. Bytes that are no UTF-8 become U+FFFD. */
 void mu_json_strn(struct mu_json *w, struct mu_str s);

@@ -175,9 +175,12 @@ void agent_welcome(struct agent *a)
     struct srv *s = a->conn->srv;
     if (a->patient)
         return;
+    int64_t patience_ns = s->config.beat_ns * 3 / 2;
+    if (patience_ns > s->config.lease_ns / 2)
+        patience_ns = s->config.lease_ns / 2; /* Its first beat must come before that ends. */
     bool first = s->patient == NULL;
     a->patient = true;
-    a->patient_until_ns = s->now_ns + s->config.beat_ns;
+    a->patient_until_ns = s->now_ns + patience_ns;
     DL_APPEND(s->patient, a);
     if (first)
         arm_patience(s);

@@ -323,8 +323,9 @@ void agent_writable(struct conn *c);
 /* What it cannot take at once goes out with srv_settle(); a failure is news by then, not here.
  * m: NULL for the WELCOME alone that is due. */
 void agent_send(struct agent *a, const struct ctl_msg *m);
-/* A WELCOME is due: it goes out with the next message, or after a beat. A join is then one packet
- * instead of two, and sending it is most of what an agent costs. */
+/* A WELCOME is due: it goes out with the next message, be it the answer to its first beat, or after
+ * a beat and a half. A join is then one packet instead of two, and sending it is most of what an
+ * agent costs. */
 void agent_welcome(struct agent *a);
 /* A START is due: thousands are at once, so each is made only when its turn to be written comes,
  * and others' questions are answered in between. Until agent_starts_now() the job's round must stay
