@@ -593,6 +593,7 @@ int main(void)
         cmocka_unit_test(test_different_calls_are_refused),
         cmocka_unit_test(test_leaving_fails_only_who_goes_on),
         cmocka_unit_test(test_closing_in_flight_aborts),
+        cmocka_unit_test(test_a_link_without_data_is_heard_for_ever),
         cmocka_unit_test(test_wrong_arguments_get_a_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
