@@ -34,6 +34,7 @@ static const struct choice devices[] = {
     {"auto", DEVICE_AUTO}, {"cpu", DEVICE_CPU}, {"cuda", DEVICE_CUDA}, {NULL, 0}};
 static const struct choice backends[] = {
     {"auto", BACKEND_AUTO}, {"tcp", BACKEND_TCP}, {"nccl", BACKEND_NCCL}, {NULL, 0}};
+static const struct choice switches[] = {{"on", 1}, {"off", 0}, {NULL, 0}};
 
 /* clang-format off */
 #define TEXT(n, v, field, initial, help) \
@@ -62,6 +63,7 @@ static const struct option table[] = {
     CHOICE("backend", "auto|tcp|nccl", backend, backends, "auto", "how ranks talk; auto: tcp on CPUs, nccl on GPUs"),
     COUNT("workers", workers, 0, 64, "0", "threads that fill batches ahead; the result is the same"),
     COUNT("bucket-kib", bucket_kib, 1, 1 << 20, "128", "gradients are sent in buckets of this size"),
+    CHOICE("overlap", "on|off", overlap, switches, "on", "off: gradients are sent after backward, not during it, to compare"),
     COUNT("timeout", timeout_s, 1, 86400, "300", "seconds after which a wait for other ranks fails"),
     TEXT("checkpoint", "DIR", checkpoint, NULL, "save there, and go on from the newest one there"),
     COUNT("every", every, 0, 1000000000, "0", "steps between checkpoints; 0: one after each epoch"),

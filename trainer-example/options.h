@@ -27,6 +27,7 @@ struct settings {
     uint32_t epochs, batch, width, seed;
     uint32_t dtype;           /* enum muster_dtype */
     uint32_t device, backend; /* enums above */
+    uint32_t overlap;         /* 1: gradients are sent while backward goes on. */
     uint32_t workers, every, keep, log_steps, bucket_kib, timeout_s;
     struct adamw adamw;
 };

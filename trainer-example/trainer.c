@@ -329,7 +329,15 @@ static void draw_bar(struct trainer *t, size_t done, size_t steps, double loss)
 
 static int on_ready(void *arg, size_t i, struct muster_error *err)
 {
-    return muster_ddp_ready(((struct trainer *)arg)->ddp, i, err);
+    struct trainer *t = arg;
+    return t->set.overlap ? muster_ddp_ready(t->ddp, i, err) : 0;
+}
+
+/* What on_ready() left out. */
+static void send_after_backward(struct trainer *t)
+{
+    for (size_t i = PARAM_COUNT; i-- > 0 && !t->set.overlap;)
+        TRY(t, muster_ddp_ready(t->ddp, i, &t->err));
 }
 
 /* Returns the sum of the losses of the batch. */
@@ -339,6 +347,7 @@ static double train_step(struct trainer *t, const struct batch *batch)
 
     /* As the gradients of a bucket become complete, it sets off, while backward goes on. */
     TRY(t, t->ops->backward(t->net, t->gradient, on_ready, t, &t->err));
+    send_after_backward(t);
 
     /* Buckets come back in order, and each is used while the next is still under way. */
     struct muster_bucket b;

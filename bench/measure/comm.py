@@ -3,7 +3,7 @@
 Each round starts every system anew, one after the other, so that a busy moment of the machine hits all; a figure is the median over
 the rounds of the best batch of a round. Gloo's column is the fastest of its three algorithms at that size, so that nobody's weak spot
 is measured; an algorithm that needs more than LIMIT_S for the sizes of a round (its new ring can) has no figure for those it did not
-get to. `muster-inet` is ours with Unix sockets switched off, as between hosts.
+get to. `muster-unix` is ours without shared memory, `muster-inet` with TCP alone, as between hosts.
 """
 import json
 import os
@@ -91,16 +91,19 @@ def measure_world(bench, port, ranks):
         for name in GLOO:
             attempt(bench, figures, name, lambda a=name, n=number: gloo(bench, a, ranks, batches, n), str)
         attempt(bench, figures, "muster", lambda n=number: muster(bench, port, ranks, batches, f"u{n}", {}), str)
+        attempt(bench, figures, "muster-unix", lambda n=number: muster(bench, port, ranks, batches, f"s{n}", {"MUSTER_COMM_SHM": "0"}),
+                lambda _: "muster-unix")
         attempt(bench, figures, "muster-inet", lambda n=number: muster(bench, port, ranks, batches, f"i{n}", {"MUSTER_COMM_UNIX": "0"}),
                 lambda _: "muster-inet")
         attempt(bench, figures, "mpich", lambda: mpich(bench, ranks, batches), str)
     for size in SIZES:
-        values = {name: figures.us(name, size) for name in ("muster", "muster-inet", "mpich")}
+        values = {name: figures.us(name, size) for name in ("muster", "muster-unix", "muster-inet", "mpich")}
         of_gloo = {name: figures.us(name, size) for name in GLOO if figures.us(name, size)}
         fastest = min(of_gloo, key=of_gloo.get, default=None)
         values["gloo"] = of_gloo.get(fastest)
         limit = 0.2 if size <= 1024 else 1.0
-        bench.add("comm", f"all-reduce, {ranks} ranks, {text_of(size)}", "us", values, [("ratio", limit, "gloo")], note=fastest or "")
+        bench.add("comm", f"all-reduce, {ranks} ranks, {text_of(size)}", "us", values,
+                  [("ratio", limit, "gloo"), ("ratio", 1.0, "muster-unix")], note=fastest or "")
 
 
 def text_of(size):

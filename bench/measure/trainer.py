@@ -12,8 +12,8 @@ OF_APART = 1.2  # And at most so many times what two trainers take that wait for
 PEAK_MIB = 20
 
 
-def ours(bench, world):
-    """(us a sample, MiB): from the events of all ranks."""
+def ours(bench, world, more=None):
+    """(us a sample, MiB): from the events of all ranks. `more`: of their environment."""
     trainer, agent = bench.ours("trainer"), bench.ours("node-agent")
     if trainer is None or (world > 1 and agent is None):
         raise Missing("trainer is not built (libopenblas-dev)")
@@ -21,7 +21,7 @@ def ours(bench, world):
         f.unlink()
     words = [trainer, "--device", "cpu", "--data", bench.root.parent / "tests" / "data" / "digits.bin", "--epochs", EPOCHS + 1, "--events",
              bench.tmp / "trainer-events-%r"]
-    run_quietly([agent, "--standalone", f"--nproc_per_node={world}", *words] if world > 1 else words)
+    run_quietly([agent, "--standalone", f"--nproc_per_node={world}", *words] if world > 1 else words, more)
     ranks = [[json.loads(s) for s in f.read_text().splitlines()] for f in sorted(bench.tmp.glob("trainer-events-*"))]
     ends = [[e for e in r if e["event"] == "epoch"] for r in ranks]
     items = sum(e["items"] for r in ranks for e in r if e["event"] == "step" and e["epoch"] > 0)
@@ -46,10 +46,11 @@ def apart(bench):
     return 1e6 / sum(rates)
 
 
-def run_quietly(cmd):
+def run_quietly(cmd, more):
     """Like lines_of(), for a program whose lines are for people."""
     import subprocess
-    p = subprocess.run([str(c) for c in cmd], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    p = subprocess.run([str(c) for c in cmd], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600,
+                       env={**os.environ, **(more or {})})
     if p.returncode != 0:
         raise Missing(f"trainer: {p.stderr.strip().splitlines()[-1:] or p.returncode}")
 
@@ -65,13 +66,15 @@ def torchs(bench, world):
 
 def measure(bench):
     rounds = 3 if bench.quick else 9
-    alone = []
+    alone, unix = [], []
     seen = {(who, world): [] for who in ("muster", "torchrun") for world in (1, 2)}
     for _ in range(rounds):  # Interleaved: what else the machine does falls on all.
         for world in (1, 2):
             seen["torchrun", world].append(torchs(bench, world))
             for _ in range(2):
                 seen["muster", world].append(ours(bench, world))
+                if world > 1:
+                    unix.append(ours(bench, world, {"MUSTER_COMM_SHM": "0"})[0])
         alone.append(apart(bench))
     best = {k: min((v[0] for v in some if v[0]), default=None) for k, some in seen.items()}
     for world in (1, 2):
@@ -82,7 +85,8 @@ def measure(bench):
         bench.add("trainer", f"{world} rank{many}, a sample, median", "us", mid, checks)
     part = {who: best[who, 2] and best[who, 2] / best[who, 1] for who in ("muster", "torchrun")}
     bench.add("trainer", "2 ranks' time of 1 rank's, best", "x", part, [("max", TWO_OF_ONE)])
-    bench.add("trainer", "2 ranks, a sample, median", "us", {"muster": median([v[0] for v in seen["muster", 2]]), "apart": median(alone)},
-              [("ratio", OF_APART, "apart")], note="apart: two trainers of one rank each, at once")
+    bench.add("trainer", "2 ranks, a sample, median", "us", {"muster": median([v[0] for v in seen["muster", 2]]), "muster-unix": median(unix), "apart": median(alone)},
+              [("ratio", OF_APART, "apart"), ("ratio", 1.0, "muster-unix")],
+              note="apart: two trainers of one rank each, at once; muster-unix: without shared memory")
     peak = {who: max((v[1] for w in (1, 2) for v in seen[who, w] if v[1]), default=None) for who in ("muster", "torchrun")}
     bench.add("trainer", "most memory of a rank", "MiB", peak, [("max", PEAK_MIB)])

@@ -1,5 +1,8 @@
-"""The communicator over sockets, between processes: ranks that die, stop, do not come, and strangers on their ports."""
+"""The communicator between processes, over TCP, Unix sockets and shared memory: ranks that die, stop, do not come, abort, and memory
+that is not to be had."""
+import ctypes
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -13,25 +16,32 @@ import mulib
 PROGRAM = Path(mulib.BIN).parent / "tests" / "sdk" / "comm_rank"
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="built without the SDK: no comm_rank")
 
-BOTH = pytest.mark.parametrize("sockets", ["unix", "tcp"])
-ETIMEDOUT = 110
+WAYS = ("memory", "unix", "tcp")
+ALL = pytest.mark.parametrize("way", WAYS)
+ECANCELED, ETIMEDOUT = 125, 110
 WAIT = 4  # enum muster_phase
 
 
 class Rank:
-    def __init__(self, port, rank, world, words, sockets):
+    def __init__(self, port, rank, world, words, way, before=None):
         env = {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1",
                "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "sdk-comm",
-               "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0, "MUSTER_COMM_UNIX": int(sockets == "unix")}
+               "TORCHELASTIC_RESTART_COUNT": 0, "TORCHELASTIC_MAX_RESTARTS": 0, "MUSTER_COMM_UNIX": int(way != "tcp"),
+               "MUSTER_COMM_SHM": int(way == "memory")}
         self.rank = rank
         self.process = subprocess.Popen([PROGRAM, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.STDOUT, env={**os.environ, **{k: str(v) for k, v in env.items()}})
+                                        stderr=subprocess.STDOUT, env={**os.environ, **{k: str(v) for k, v in env.items()}},
+                                        preexec_fn=before)
         self.out = mulib.Lines(self.process.stdout)
 
     def failed(self):
         """What the loop said of its end: (ns of the monotonic clock, peer, code, phase, sentence)."""
         m = self.out.wait(r"^failed at=(\d+) peer=(-?\d+) code=(-?\d+) phase=(\d+) (.*)")
         return tuple(map(int, m.groups()[:4])) + (m.group(5),)
+
+    def shares(self):
+        """How many pieces of memory it shares."""
+        return Path(f"/proc/{self.process.pid}/maps").read_text().count("memfd:muster-comm")
 
     def end(self):
         status = self.process.wait(mulib.PATIENCE)
@@ -46,8 +56,8 @@ def ranks(server):
     """start(world, words): Rank objects; all are ended after the test."""
     started = []
 
-    def start(world, words, sockets="unix", only=None):
-        new = [Rank(server.port, r, world, words, sockets) for r in (range(world) if only is None else only)]
+    def start(world, words, way="memory", only=None, before=None):
+        new = [Rank(server.port, r, world, words, way, before) for r in (range(world) if only is None else only)]
         started.extend(new)
         return new
 
@@ -64,31 +74,113 @@ def all_end_well(some):
         assert status == 0, f"rank {r.rank}: {text}"
 
 
-@BOTH
-def test_communicators_live_side_by_side(ranks, sockets):
+@ALL
+def test_communicators_live_side_by_side(ranks, way):
     """Three communicators at once, a thread each, give what each of them should."""
-    some = ranks(3, ["many"], sockets)
+    some = ranks(3, ["many"], way)
     all_end_well(some)
     assert all("ok" in r.out.lines for r in some)
 
 
-def test_nothing_is_left_over(ranks):
-    """Opening and closing a communicator of the same name again and again leaves no descriptor and no thread."""
-    some = ranks(2, ["again", 12])
+@ALL
+def test_nothing_is_left_over(ranks, way):
+    """Opening and closing a communicator of the same name again and again leaves no descriptor, no thread and no mapping, and nothing
+    in the place where shared memory has names."""
+    before = set(os.listdir("/dev/shm"))
+    some = ranks(2, ["again", 12], way)
     all_end_well(some)
     for r in some:
-        assert "left fds=0 threads=0" in r.out.lines
+        assert "left fds=0 threads=0 mappings=0" in r.out.lines
+    assert not [name for name in set(os.listdir("/dev/shm")) - before if "muster" in name]
 
 
-@BOTH
+@ALL
+@pytest.mark.parametrize("world", [2, 4, 8])
+def test_more_ranks_than_cpus_go_on(ranks, way, world):
+    """Ranks that take turns on few CPUs give what they should."""
+    some = ranks(world, ["many"], way)
+    all_end_well(some)
+    assert all("ok" in r.out.lines for r in some)
+
+
+def test_memory_is_shared_by_pairs_and_can_be_turned_off(ranks):
+    """Each rank shares one piece of memory with each other one; with MUSTER_COMM_SHM=0, or without Unix sockets, none."""
+    for way in WAYS:
+        some = ranks(3, ["loop", 1000, 20000], way)
+        for r in some:
+            r.out.wait("^ready")
+        assert [r.shares() for r in some] == [2 if way == "memory" else 0] * 3
+        some[0].process.kill()
+        assert all(r.failed()[1] == 0 for r in some[1:])
+        all_end_well(some[1:])
+
+
+def test_a_rank_that_shares_no_memory_is_met_by_sockets(ranks):
+    """Rank 1 does not want to share; the others do, among themselves."""
+    some = ranks(3, ["loop", 1000, 20000], only=[0, 2]) + ranks(3, ["loop", 1000, 20000], "unix", only=[1])
+    for r in some:
+        r.out.wait("^ready")
+    assert [r.shares() for r in some] == [1, 1, 0]
+    some[0].process.kill()
+    assert all(r.failed()[1] == 0 for r in some[1:])
+    all_end_well(some[1:])
+
+
+class Bpf(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint16), ("jt", ctypes.c_uint8), ("jf", ctypes.c_uint8), ("k", ctypes.c_uint32)]
+
+
+class Program(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_uint16), ("filter", ctypes.POINTER(Bpf))]
+
+
+def forbid(number):
+    """That system call gives EPERM, in this process and what it starts."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    steps = (Bpf * 4)(Bpf(0x20, 0, 0, 0), Bpf(0x15, 0, 1, number), Bpf(0x06, 0, 0, 0x00050000 | 1), Bpf(0x06, 0, 0, 0x7FFF0000))
+    if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.byref(Program(4, steps)), 0, 0):  # No new privileges; a filter.
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the numbers of system calls are x86_64's")
+def test_forbidden_memory_is_replaced_by_sockets_without_a_word(ranks):
+    """Where memfd_create() is forbidden, ranks use their Unix sockets, say nothing, and are noticed as ever."""
+    some = ranks(2, ["loop", 500000, 20000], before=lambda: forbid(319))
+    for r in some:
+        r.out.wait("^ready")
+    assert [r.shares() for r in some] == [0, 0]
+    some[0].process.kill()
+    assert some[1].failed()[1] == 0
+    status, text = some[1].end()
+    assert status == 0 and re.fullmatch(r"ready\nfailed .*\nend", text.strip()), text
+
+
+@ALL
 @pytest.mark.parametrize("count", [16, 500000])
-def test_killed_rank_is_named_by_all_at_once(ranks, sockets, count):
+def test_abort_ends_the_waits_of_all_within_a_millisecond(ranks, way, count):
+    """One rank aborts while the others wait for it: all waits end within 1 ms, at best of some tries, and name it."""
+    best = None
+    for _ in range(12):
+        some = ranks(3, ["abort", count, 20000], way)
+        ends = [r.failed() for r in some]
+        assert {e[1:3] for e in ends} == {(2, -ECANCELED)}, ends
+        all_end_well(some)
+        took = max(e[0] for e in ends[:2]) - int(some[2].out.wait(r"^aborts at=(\d+)").group(1))
+        best = min(took / 1e6, best or 1e9)
+        if best < 1:
+            return
+    raise AssertionError(f"the last wait ended {best:.1f} ms after the abort, at best")
+
+
+@ALL
+@pytest.mark.parametrize("count", [16, 500000])
+def test_killed_rank_is_named_by_all_at_once(ranks, way, count):
     """SIGKILL of one rank: the others' tickets fail within 10 ms, all naming the dead one. A machine that is busy with other
     things may be late, so the best of some tries counts; the name must be right in each. The kernel unmaps a process before it
     closes its sockets, which takes long for one with a sanitizer's shadow memory."""
     best, limit = None, 100 if re.search(rb"__[at]san_init", PROGRAM.read_bytes()) else 10
     for attempt in range(8):
-        some = ranks(4, ["loop", count, 20000], sockets)
+        some = ranks(4, ["loop", count, 20000], way)
         for r in some:
             r.out.wait("^ready")
         victim = some[(attempt + 1) % 4]
@@ -109,11 +201,11 @@ def test_killed_rank_is_named_by_all_at_once(ranks, sockets, count):
     raise AssertionError(f"the last rank failed {best:.1f} ms after the kill, at best")
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("count", [16, 500000])
-def test_stopped_rank_is_named_at_the_deadline(ranks, sockets, count):
+def test_stopped_rank_is_named_at_the_deadline(ranks, way, count):
     """SIGSTOP of one rank: the others' waits end at their deadline and name it; woken up, it learns of that."""
-    some = ranks(4, ["loop", count, 1500], sockets)
+    some = ranks(4, ["loop", count, 1500], way)
     for r in some:
         r.out.wait("^ready")
     victim = some[2]

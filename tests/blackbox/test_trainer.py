@@ -68,7 +68,7 @@ def last_hash(folder):
 
 def test_neither_fillers_nor_buckets_change_a_bit(tmp_path):
     hashes = set()
-    for i, more in enumerate([["--workers", 0], ["--workers", 1], ["--workers", 5], ["--bucket-kib", 4096], ["--bucket-kib", 1]]):
+    for i, more in enumerate([["--workers", 0], ["--workers", 1], ["--workers", 5], ["--bucket-kib", 4096], ["--bucket-kib", 1], ["--overlap", "off"]]):
         run(tmp_path / str(i), 2, "--epochs", 2, *more)
         hashes.add(last_hash(tmp_path / str(i)))
     assert len(hashes) == 1

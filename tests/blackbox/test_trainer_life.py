@@ -107,7 +107,7 @@ def test_usage_errors_have_status_2_and_help_shows_every_option(tmp_path):
     p = subprocess.run([TRAINER, "--help"], capture_output=True, text=True, timeout=20)
     assert p.returncode == 0
     for name in ("data", "init", "epochs", "batch", "width", "dtype", "lr", "device", "backend", "workers", "checkpoint", "every", "events",
-                 "log-steps", "bucket-kib"):
+                 "log-steps", "bucket-kib", "overlap"):
         assert re.search(rf"^  --{name} ", p.stdout, re.M), name
 
 

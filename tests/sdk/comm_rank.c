@@ -3,6 +3,7 @@
  *
  *     open TIMEOUT_MS         open, close
  *     loop COUNT TIMEOUT_MS   all-reduces of COUNT floats, until one fails
+ *     abort COUNT TIMEOUT_MS  the same, in which the last rank aborts instead
  *     many                    three communicators, a thread each
  *     again TIMES             open and close, and count what is left over
  *     fall HOW                all-reduces; in round r rank r-1 (modulo the world) ends, by "kill"
@@ -10,6 +11,7 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,26 +48,44 @@ static muster_comm *open_comm(muster *m, const char *name, int64_t timeout_ns)
     return c;
 }
 
-static void loop(muster *m, size_t count, int64_t timeout_ns)
+static void say_cause(muster_comm *c)
 {
-    muster_comm *c = open_comm(m, NULL, 20000000000);
-    struct muster_error err = {0};
     struct muster_cause cause = {0};
-    float *data = calloc(count, sizeof *data);
-    muster_ticket t = 0;
-    int r = muster_comm_barrier(c, 20000000000, &err);
-    printf("ready\n");
-    fflush(stdout);
-    while (r == 0) {
-        r = muster_comm_all_reduce(c, data, count, MUSTER_F32, MUSTER_SUM, &t, &err);
-        if (r == 0)
-            r = muster_comm_wait(c, t, timeout_ns, &err);
-    }
     long long at = now_ns();
     (void)muster_comm_get_cause(c, &cause);
     printf("failed at=%lld peer=%d code=%d phase=%d %s\n", at, cause.peer, cause.code,
            (int)cause.phase, cause.text);
     fflush(stdout);
+}
+
+/* The others have begun, and wait: a rank that waits does so within milliseconds. */
+static void abort_later(muster_comm *c)
+{
+    struct timespec t = {0, 50000000};
+    nanosleep(&t, NULL);
+    long long at = now_ns();
+    muster_comm_abort(c, "it is time");
+    printf("aborts at=%lld\n", at);
+}
+
+static void loop(muster *m, size_t count, int64_t timeout_ns, bool aborts)
+{
+    muster_comm *c = open_comm(m, NULL, 20000000000);
+    struct muster_error err = {0};
+    float *data = calloc(count, sizeof *data);
+    muster_ticket t = 0;
+    bool is_last = muster_comm_rank(c) + 1 == muster_comm_size(c);
+    int r = muster_comm_barrier(c, 20000000000, &err);
+    printf("ready\n");
+    fflush(stdout);
+    if (aborts && is_last)
+        abort_later(c);
+    while (r == 0) {
+        r = muster_comm_all_reduce(c, data, count, MUSTER_F32, MUSTER_SUM, &t, &err);
+        if (r == 0)
+            r = muster_comm_wait(c, t, timeout_ns, &err);
+    }
+    say_cause(c);
     muster_comm_close(c);
     free(data);
 }
@@ -127,6 +147,18 @@ static int entries(const char *folder)
     return n;
 }
 
+static int mappings(void)
+{
+    char line[512];
+    int n = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        n += strstr(line, "muster-comm") != NULL;
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
+
 static void again(muster *m, int times)
 {
     int fds = 0, threads = 0;
@@ -141,8 +173,8 @@ static void again(muster *m, int times)
             threads = entries("/proc/self/task");
         }
     }
-    printf("left fds=%d threads=%d\n", entries("/proc/self/fd") - fds,
-           entries("/proc/self/task") - threads);
+    printf("left fds=%d threads=%d mappings=%d\n", entries("/proc/self/fd") - fds,
+           entries("/proc/self/task") - threads, mappings());
 }
 
 static void fall(muster *m, const char *how)
@@ -176,8 +208,8 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "open") == 0) {
         muster_comm_close(open_comm(m, NULL, last_ms * 1000000));
         printf("opened\n");
-    } else if (strcmp(argv[1], "loop") == 0 && argc > 3) {
-        loop(m, strtoul(argv[2], NULL, 10), last_ms * 1000000);
+    } else if (argc > 3) {
+        loop(m, strtoul(argv[2], NULL, 10), last_ms * 1000000, strcmp(argv[1], "abort") == 0);
     } else if (strcmp(argv[1], "many") == 0) {
         many(m);
     } else if (strcmp(argv[1], "again") == 0) {

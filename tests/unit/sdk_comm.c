@@ -1,4 +1,6 @@
-/* The tcp backend, with threads as ranks: results, order, abort, deadlines, ends. */
+/* The tcp backend, with threads as ranks: results, order, abort, deadlines, ends. All of it over
+ * sockets, through shared memory as a communicator has it, and through streams so short that every
+ * message waits for room and turns in the middle. */
 #include "tests/unit/unit.h"
 
 #include <errno.h>
@@ -216,22 +218,36 @@ static void reduce_noise(void *arg, uint32_t rank)
     wait_for(b->rig->comms[rank], t);
 }
 
-/* Sums of floats depend on the order; all ranks get the same bits, whatever way the sums went. */
+static void reduce_over(size_t stream_bytes, struct bits *b, uint32_t size)
+{
+    size_t own = rig_stream_bytes;
+    struct rig rig;
+    rig_stream_bytes = stream_bytes;
+    b->rig = &rig;
+    rig_open(&rig, size, LONG);
+    rig_each(&rig, reduce_noise, b);
+    rig_close(&rig);
+    rig_stream_bytes = own;
+}
+
+/* Sums of floats depend on the order; all ranks get the same bits, whatever way the sums went, and
+ * through shared memory the same as over sockets. */
 static void test_results_are_the_same_bits_everywhere(void **state)
 {
     for (uint32_t n = 2; n <= RIG_RANKS_MAX; n++)
         for (size_t count = 1000; count <= 100000; count *= 100) {
-            struct rig rig;
-            struct bits b = {&rig, count, {0}};
-            rig_open(&rig, n, LONG);
+            struct bits b = {.count = count};
+            float *first = malloc(count * sizeof *first);
             for (uint32_t r = 0; r < n; r++)
                 b.out[r] = malloc(count * sizeof(float));
-            rig_each(&rig, reduce_noise, &b);
-            for (uint32_t r = 1; r < n; r++)
-                assert_memory_equal(b.out[0], b.out[r], count * sizeof(float));
+            reduce_over(0, &b, n);
+            memcpy(first, b.out[0], count * sizeof *first);
+            reduce_over(rig_stream_bytes, &b, n);
+            for (uint32_t r = 0; r < n; r++)
+                assert_memory_equal(first, b.out[r], count * sizeof(float));
             for (uint32_t r = 0; r < n; r++)
                 free(b.out[r]);
-            rig_close(&rig);
+            free(first);
         }
 }
 
@@ -542,6 +558,60 @@ static void test_closing_in_flight_aborts(void **state)
     rig_close(&rig);
 }
 
+/* A peer that writes nonsense where the counters are is the cause: nothing is read or written where
+ * it points, and nobody waits for it. */
+static void test_nonsense_in_shared_memory_is_refused(void **state)
+{
+    for (size_t at = 0; rig_stream_bytes > 0 && at < 2; at++) {
+        struct rig rig;
+        struct muster_comm_options o = MUSTER_COMM_OPTIONS_INIT;
+        struct muster_error err = {0};
+        struct muster_cause cause = {0};
+        muster_ticket t = 0;
+        static float a[200000];
+        rig_wire(&rig, 2);
+        assert_int_equal(muster_comm_open(&rig.ranks[0], &o, &rig.comms[0], &err), 0);
+        /* Of side 1: what it has written, and what it has taken of ours. */
+        uint64_t *counter = (uint64_t *)(void *)((char *)rig.memory[1] + 3 * 64 + at * 64);
+        __atomic_store_n(counter, UINT64_MAX / 2, __ATOMIC_SEQ_CST);
+        int r =
+            muster_comm_all_reduce(rig.comms[0], a, MU_COUNT(a), MUSTER_F32, MUSTER_SUM, &t, &err);
+        if (r == 0)
+            r = muster_comm_wait(rig.comms[0], t, LONG, &err);
+        assert_int_equal(r, -EPROTO);
+        assert_has(err.text, "what cannot be");
+        assert_true(muster_comm_get_cause(rig.comms[0], &cause));
+        assert_int_equal(cause.peer, 1);
+        tcp_fabric_fini(&rig.ranks[1].fabric);
+        rig_close(&rig);
+    }
+}
+
+/* A link on which no data comes, as beside shared memory, never fills up with what is said: the
+ * rank hears the last question as well as the first. */
+static void test_a_link_without_data_is_heard_for_ever(void **state)
+{
+    struct rig rig;
+    struct muster_comm_options o = MUSTER_COMM_OPTIONS_INIT;
+    uint32_t answers = 0;
+    const uint32_t questions = 3 * LINK_PAYLOAD_MAX / sizeof(struct link_head);
+    rig_wire(&rig, 2);
+    assert_int_equal(muster_comm_open(&rig.ranks[0], &o, &rig.comms[0], NULL), 0);
+    for (uint32_t i = 0; i < questions; i++) {
+        const struct link_head ask = {.type = LINK_ASK, .number = i};
+        struct link_head answer = {0};
+        struct pollfd p = {.fd = rig.ranks[1].fabric.mesh[0], .events = POLLIN};
+        assert_int_equal(send(p.fd, &ask, sizeof ask, MSG_NOSIGNAL), sizeof ask);
+        assert_int_equal(poll(&p, 1, 60000), 1);
+        assert_int_equal(recv(p.fd, &answer, sizeof answer, 0), sizeof answer);
+        assert_int_equal(answer.type, LINK_TELL);
+        answers += answer.number == i;
+    }
+    assert_int_equal(answers, questions);
+    tcp_fabric_fini(&rig.ranks[1].fabric);
+    rig_close(&rig);
+}
+
 /* --- arguments --- */
 
 static void test_wrong_arguments_get_a_sentence(void **state)
@@ -593,7 +663,14 @@ int main(void)
         cmocka_unit_test(test_different_calls_are_refused),
         cmocka_unit_test(test_leaving_fails_only_who_goes_on),
         cmocka_unit_test(test_closing_in_flight_aborts),
+        cmocka_unit_test(test_a_link_without_data_is_heard_for_ever),
+        cmocka_unit_test(test_nonsense_in_shared_memory_is_refused),
         cmocka_unit_test(test_wrong_arguments_get_a_sentence),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests_name("sockets", tests, NULL, NULL);
+    rig_stream_bytes = shm_stream_bytes(RIG_RANKS_MAX);
+    failed += cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+    rig_stream_bytes = 4096;
+    failed += cmocka_run_group_tests_name("short streams", tests, NULL, NULL);
+    return failed;
 }

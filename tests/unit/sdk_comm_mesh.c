@@ -2,6 +2,8 @@
 #include "tests/unit/unit.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -16,7 +18,8 @@ struct town {
     struct rig rig;
     uint32_t size;
     bool is_unix;
-    uint32_t absent; /* Listens, and does nothing more; UINT32_MAX: none. */
+    uint32_t unshared; /* This rank wants no shared memory; UINT32_MAX: each does. */
+    uint32_t absent;   /* Listens, and does nothing more; UINT32_MAX: none. */
     int64_t timeout_ns;
     struct mesh_peer peers[RIG_RANKS_MAX];
     int listeners[RIG_RANKS_MAX];
@@ -28,8 +31,11 @@ struct town {
 
 static void found(struct town *t, uint32_t size, bool is_unix)
 {
-    *t = (struct town){
-        .size = size, .is_unix = is_unix, .absent = UINT32_MAX, .timeout_ns = 60 * MU_NS_PER_S};
+    *t = (struct town){.size = size,
+                       .is_unix = is_unix,
+                       .absent = UINT32_MAX,
+                       .unshared = UINT32_MAX,
+                       .timeout_ns = 60 * MU_NS_PER_S};
     t->rig.size = size;
     for (uint32_t i = 0; i < size; i++) {
         uint16_t port = 0;
@@ -54,6 +60,7 @@ static void go(void *arg, uint32_t rank)
                            .peers = t->peers,
                            .tcp_listener = t->is_unix ? -1 : t->listeners[rank],
                            .unix_listener = t->is_unix ? t->listeners[rank] : -1,
+                           .shares_memory = rank != t->unshared,
                            .deadline_ns = mu_now_ns() + t->timeout_ns};
     memcpy(s.token, t->token[rank], sizeof s.token);
     t->result[rank] = mesh_connect(&s, &t->fabric[rank], &t->cause[rank]);
@@ -98,6 +105,102 @@ static void test_everybody_is_joined_with_everybody(void **state)
             leave(&t);
         }
 }
+
+/* --- shared memory --- */
+
+/* What one side writes is what the other reads, both ways. */
+static void assert_shared(struct shm *a, struct shm *b)
+{
+    for (int way = 0; way < 2; way++) {
+        char y[SHM_UNIT];
+        size_t n = 0;
+        memset(y, 'a' + way, sizeof y);
+        assert_int_equal(shm_write(a, y, sizeof y, true), sizeof y);
+        (void)shm_publish(a);
+        const void *p = shm_peek(b, &n);
+        assert_int_equal(n, sizeof y);
+        assert_memory_equal(p, y, sizeof y);
+        struct shm *other = a;
+        a = b;
+        b = other;
+    }
+}
+
+/* Ranks that meet by Unix sockets share memory, each pair its own; others share none; and who wants
+ * none is joined all the same. */
+static void test_ranks_of_a_host_share_memory(void **state)
+{
+    for (int is_unix = 0; is_unix < 2; is_unix++)
+        for (uint32_t unshared = 0; unshared < 4; unshared++) {
+            struct town t;
+            found(&t, 4, is_unix);
+            t.unshared = unshared == 3 ? UINT32_MAX : unshared;
+            rig_each(&t.rig, go, &t);
+            for (uint32_t i = 0; i < 4; i++) {
+                assert_int_equal(t.result[i], 0);
+                for (uint32_t k = 0; k < i; k++) {
+                    struct shm *a = &t.fabric[i].memory[k], *b = &t.fabric[k].memory[i];
+                    assert_joined(t.fabric[i].mesh[k], t.fabric[k].mesh[i]);
+                    if (!is_unix || i == t.unshared || k == t.unshared)
+                        assert_true(a->at == NULL && b->at == NULL);
+                    else
+                        assert_shared(a, b);
+                }
+            }
+            leave(&t);
+        }
+}
+
+static size_t count_descriptors(void)
+{
+    size_t n = 0;
+    for (int fd = 0; fd < 1024; fd++)
+        n += fcntl(fd, F_GETFD) >= 0;
+    return n;
+}
+
+/* Descriptors that strangers pass with what they say are closed, not kept. */
+static void test_descriptors_of_strangers_are_closed(void **state)
+{
+    struct town t;
+    size_t before = count_descriptors();
+    int strangers[20];
+    found(&t, 2, true);
+    for (size_t i = 0; i < MU_COUNT(strangers); i++) {
+        struct sockaddr_un to = {.sun_family = AF_UNIX};
+        char noise[64] = {0};
+        union {
+            char bytes[CMSG_SPACE(2 * sizeof(int))];
+            struct cmsghdr align;
+        } control = {{0}};
+        struct iovec v = {noise, i % 2 ? 5 : sizeof noise};
+        struct msghdr m = {.msg_iov = &v,
+                           .msg_iovlen = 1,
+                           .msg_control = control.bytes,
+                           .msg_controllen = sizeof control.bytes};
+        struct cmsghdr *cm = CMSG_FIRSTHDR(&m);
+        *cm = (struct cmsghdr){.cmsg_level = SOL_SOCKET,
+                               .cmsg_type = SCM_RIGHTS,
+                               .cmsg_len = CMSG_LEN(2 * sizeof(int))};
+        memset(CMSG_DATA(cm), 0, 2 * sizeof(int)); /* Standard input, twice. */
+        size_t n = strlen(t.peers[0].unix_name);
+        memcpy(to.sun_path + 1, t.peers[0].unix_name, n);
+        strangers[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(connect(strangers[i], (struct sockaddr *)&to,
+                                 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n)),
+                         0);
+        assert_true(sendmsg(strangers[i], &m, MSG_NOSIGNAL) > 0);
+    }
+    rig_each(&t.rig, go, &t);
+    assert_int_equal(t.result[0], 0);
+    assert_shared(&t.fabric[0].memory[1], &t.fabric[1].memory[0]);
+    leave(&t);
+    for (size_t i = 0; i < MU_COUNT(strangers); i++)
+        (void)close(strangers[i]);
+    assert_int_equal(count_descriptors(), before);
+}
+
+/* --- strangers, and ranks that do not come --- */
 
 /* Strangers on the port, silent and talking ones, more than there are places for: dropped, and
  * nobody else is held up. */
@@ -180,6 +283,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everybody_is_joined_with_everybody),
+        cmocka_unit_test(test_ranks_of_a_host_share_memory),
+        cmocka_unit_test(test_descriptors_of_strangers_are_closed),
         cmocka_unit_test(test_strangers_are_dropped),
         cmocka_unit_test(test_absent_rank_is_named),
         cmocka_unit_test(test_wrong_answer_is_refused),

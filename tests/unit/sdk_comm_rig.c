@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 
 #include <muster/store.h>
@@ -13,12 +14,25 @@
 #include "worker-sdk/src/comm/tcp_meet.h"
 #include "worker-sdk/src/store/store_client.h"
 
+size_t rig_stream_bytes;
+
 static void pair(int *a, int *b)
 {
     int v[2];
     MU_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, v) == 0);
     *a = v[0];
     *b = v[1];
+}
+
+static void share(struct rig *r, uint32_t a, uint32_t b)
+{
+    size_t n = shm_bytes(rig_stream_bytes);
+    void *p = aligned_alloc(4096, (n + 4095) / 4096 * 4096);
+    MU_ASSERT(p != NULL);
+    memset(p, 0, n);
+    shm_init(&r->ranks[a].fabric.memory[b], p, rig_stream_bytes, 0);
+    shm_init(&r->ranks[b].fabric.memory[a], p, rig_stream_bytes, 1);
+    r->memory[a * RIG_RANKS_MAX + b] = p;
 }
 
 void rig_wire(struct rig *r, uint32_t size)
@@ -29,12 +43,16 @@ void rig_wire(struct rig *r, uint32_t size)
         r->ranks[i].env = (struct muster_env){.rank = i, .world = size};
         *f = (struct tcp_fabric){.rank = i, .size = size, .ring_next = -1, .ring_prev = -1};
         f->mesh = size > 1 ? malloc(size * sizeof *f->mesh) : NULL;
+        f->memory = size > 1 ? calloc(size, sizeof *f->memory) : NULL;
         for (uint32_t k = 0; size > 1 && k < size; k++)
             f->mesh[k] = -1;
     }
     for (uint32_t i = 0; i < size && size > 1; i++) {
-        for (uint32_t k = 0; k < i; k++)
+        for (uint32_t k = 0; k < i; k++) {
             pair(&r->ranks[i].fabric.mesh[k], &r->ranks[k].fabric.mesh[i]);
+            if (rig_stream_bytes > 0)
+                share(r, k, i);
+        }
         pair(&r->ranks[i].fabric.ring_next, &r->ranks[(i + 1) % size].fabric.ring_prev);
     }
 }
@@ -52,6 +70,8 @@ void rig_close(struct rig *r)
 {
     for (uint32_t i = 0; i < r->size; i++)
         muster_comm_close(r->comms[i]);
+    for (size_t i = 0; i < MU_COUNT(r->memory); i++)
+        free(r->memory[i]);
 }
 
 struct call {

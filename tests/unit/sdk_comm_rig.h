@@ -1,4 +1,5 @@
-/* Ranks as threads of one test: a fabric of socket pairs, and the public functions on top of it. */
+/* Ranks as threads of one test: a fabric of socket pairs, shared memory beside it if the test says
+ * so, and the public functions on top of it. */
 #ifndef MUSTER_TESTS_SDK_COMM_RIG_H
 #define MUSTER_TESTS_SDK_COMM_RIG_H
 
@@ -14,8 +15,14 @@ struct muster {
     struct tcp_fabric fabric;
 };
 
+/* Bytes of a stream of the memory that each pair of ranks of the next rigs shares; 0: none, sockets
+ * carry the data. Both sides have it at the same address, so that ThreadSanitizer sees what orders
+ * their accesses. */
+extern size_t rig_stream_bytes;
+
 struct rig {
     uint32_t size;
+    void *memory[RIG_RANKS_MAX * RIG_RANKS_MAX];
     struct muster ranks[RIG_RANKS_MAX];
     muster_comm *comms[RIG_RANKS_MAX];
 };

@@ -4,7 +4,13 @@
  * itself, without a switch of threads. When no caller drives, the communicator's thread does: it
  * goes on with what was submitted, hears of failures, and answers peers. A program that waits for
  * one operation after the other would have the thread wake up for each; so the thread naps for
- * NAP_NS at a time as long as callers come and go, and takes over when none came during a nap. */
+ * NAP_NS at a time as long as callers come and go, and takes over when none came during a nap.
+ *
+ * Who sleeps says so in the memory that it shares, and is woken by a frame on the link; so the
+ * links are all that is polled, and who only spins costs a peer no system call. Where all ranks
+ * share memory and no CPU is spare, the thread would only take time from a caller that computes: it
+ * is lazy there. What callers submit is moved on as far as it goes whenever they come by, and by
+ * the thread once a peer would have to sleep for it, which frees a CPU. */
 #include "worker-sdk/src/comm/tcp.h"
 
 #include <errno.h>
@@ -28,10 +34,21 @@
 /* How long a caller looks again before it polls: about what falling asleep and waking up costs. It
  * yields in between, as the peer may wait for this very CPU. */
 #define SPIN_NS (10 * INT64_C(1000))
+/* The same for memory that is shared, where each rank has a CPU: a CPU that falls asleep takes
+ * longer to wake up than one that has something else to do. */
+#define SPIN_LONG_NS (50 * INT64_C(1000))
+/* Looks at the memory before the first yield, there. Less often where yielding lets somebody run:
+ * it may be the peer, on this very CPU. */
+#define LOOKS_MAX 320
+#define LOOKS_MIN 10
+/* A yield takes longer if it lets somebody run. */
+#define YIELD_NS (2 * INT64_C(1000))
 /* Peers are asked how far they are so long before a wait ends; */
 #define ASK_NS (100 * MU_NS_PER_MS)
 /* and get at least so long to answer. */
 #define ANSWER_NS (50 * MU_NS_PER_MS)
+
+#define AWAKE_FOR (SHM_WANTS_DATA | SHM_WANTS_ROOM)
 
 enum poller {
     CALLER,
@@ -139,6 +156,53 @@ static void poll_links(struct tcp *c, enum poller who, int64_t deadline_ns)
         tcp_fail_due(c, mu_now_ns());
 }
 
+/* --- sleeping beside shared memory --- */
+
+static void say_asleep(struct tcp *c, unsigned why)
+{
+    c->is_asleep = why != 0;
+    for (uint32_t i = 0; i < c->f.size; i++) {
+        struct shm *s = tcp_memory(c, i);
+        if (s != NULL && why != 0)
+            shm_sleep(s, why);
+        else if (s != NULL)
+            shm_wake_up(s);
+    }
+}
+
+static void get_up(struct tcp *c)
+{
+    if (c->is_asleep)
+        say_asleep(c, 0);
+}
+
+/* Have peers wake us for `why` (enum shm_sleep), and look once more, as progress() does. */
+static enum tcp_run_result lie_down(struct tcp *c, unsigned why)
+{
+    if (!c->shares || c->queue_count == 0 || c->failed)
+        return TCP_RUN_BLOCKED;
+    say_asleep(c, why);
+    return progress(c);
+}
+
+/* The same, and tell those that are lazy that we sleep for their sake. */
+static enum tcp_run_result fall_asleep(struct tcp *c, unsigned why)
+{
+    enum tcp_run_result r = lie_down(c, why);
+    if (!c->is_asleep || r != TCP_RUN_BLOCKED)
+        return r;
+    int64_t data = tcp_run_awaits_data(c), room = tcp_run_awaits_room(c);
+    for (uint32_t i = 0; i < c->f.size && !c->failed; i++) {
+        struct shm *s = tcp_memory(c, i);
+        if (s == NULL)
+            continue;
+        tcp_run_check(c, i);
+        if (shm_nudge(s, i == data || i == room))
+            tcp_wake(c, i);
+    }
+    return TCP_RUN_BLOCKED;
+}
+
 /* --- the thread --- */
 
 static void poke_thread(struct tcp *c)
@@ -214,11 +278,15 @@ static void thread_turn(struct tcp *c)
     uint64_t drives = c->drive_count;
     eventfd_t ignored;
     bool goes_on = progress(c) == TCP_RUN_MORE;
+    if (!goes_on)
+        goes_on = fall_asleep(c, c->lazy && !c->nudged ? SHM_LAZY : AWAKE_FOR) == TCP_RUN_MORE;
     if (thread_wanted(c))
         return;
     c->thread_at = TCP_THREAD_POLLS;
     poll_links(c, THREAD, goes_on ? 0 : MU_NEVER);
     c->thread_at = TCP_THREAD_RUNS;
+    if (!c->driven)
+        get_up(c);
     (void)eventfd_read(c->wake_fd, &ignored); /* Non-blocking: empty is fine. */
     if (drives != c->drive_count)
         rest(c); /* A caller came and perhaps went: more will come. */
@@ -277,37 +345,91 @@ static void act_on_time(struct tcp *c, struct waiting *w)
     tcp_fail_late(c, w->ticket, now - w->begun_ns);
 }
 
-static enum tcp_run_result spin(struct tcp *c, uint64_t ticket)
+static void pause_cpu(void)
 {
-    int64_t until = mu_now_ns() + SPIN_NS;
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Look at the memory without giving up the CPU. */
+static enum tcp_run_result look_again(struct tcp *c, uint64_t ticket)
+{
     enum tcp_run_result r = TCP_RUN_BLOCKED;
-    while (!is_settled(c, ticket) && r == TCP_RUN_BLOCKED && mu_now_ns() < until) {
-        (void)sched_yield();
+    for (uint32_t i = 0; i < c->looks && !is_settled(c, ticket) && r == TCP_RUN_BLOCKED; i++) {
+        pause_cpu();
         r = progress(c);
     }
     return r;
+}
+
+/* The same, and let others run in between. `ret_ran`: somebody did. */
+static enum tcp_run_result
+yield_again(struct tcp *c, uint64_t ticket, int64_t spin_ns, bool *ret_ran)
+{
+    enum tcp_run_result r = TCP_RUN_BLOCKED;
+    int64_t now = mu_now_ns(), until = now + spin_ns;
+    while (!is_settled(c, ticket) && r == TCP_RUN_BLOCKED && now < until &&
+           atomic_load(&c->lock_wanted) == 0) {
+        int64_t before = now;
+        (void)sched_yield();
+        r = progress(c);
+        now = mu_now_ns();
+        *ret_ran = *ret_ran || now - before > YIELD_NS;
+    }
+    return r;
+}
+
+static enum tcp_run_result spin(struct tcp *c, uint64_t ticket)
+{
+    bool has_cpu = c->shares && !c->crowded, ran = false;
+    enum tcp_run_result r = has_cpu ? look_again(c, ticket) : TCP_RUN_BLOCKED;
+    if (!is_settled(c, ticket) && r == TCP_RUN_BLOCKED)
+        r = yield_again(c, ticket, has_cpu ? SPIN_LONG_NS : SPIN_NS, &ran);
+    if (ran)
+        c->looks = c->looks / 2 > LOOKS_MIN ? c->looks / 2 : LOOKS_MIN;
+    else if (c->looks < LOOKS_MAX)
+        c->looks *= 2;
+    return r;
+}
+
+/* Somebody who drove leaves: the rest, if there is any, is for the thread. */
+static void hand_over(struct tcp *c)
+{
+    bool is_lazy = c->lazy && c->thread_at != TCP_THREAD_SLEEPS;
+    if (c->queue_count > 0 && is_lazy)
+        (void)lie_down(c, SHM_LAZY);
+    else if (c->thread_at == TCP_THREAD_SLEEPS || c->queue_count > 0)
+        poke_thread(c);
 }
 
 static void drive(struct tcp *c, struct waiting *w)
 {
     c->driven = true;
     c->drive_count++;
+    get_up(c);
     while (!is_settled(c, w->ticket)) {
         enum tcp_run_result r = progress(c);
         if (r == TCP_RUN_BLOCKED)
             r = spin(c, w->ticket);
+        if (r == TCP_RUN_BLOCKED && !is_settled(c, w->ticket))
+            r = fall_asleep(c, AWAKE_FOR);
         if (is_settled(c, w->ticket))
             break;
         let_in(c);
         poll_links(c, CALLER, r == TCP_RUN_MORE ? 0 : next_due(w));
+        get_up(c);
         act_on_time(c, w);
     }
+    get_up(c);
+    c->nudged = false;
     c->driven = false;
     c->drive_count++;
     if (c->waiters > 0)
         (void)pthread_cond_broadcast(&c->changed); /* One of them drives on. */
-    if (c->thread_at == TCP_THREAD_SLEEPS || c->queue_count > 0)
-        poke_thread(c);
+    hand_over(c);
 }
 
 static int report(struct tcp *c, struct muster_error *err)
@@ -386,12 +508,18 @@ static void start_first(struct tcp *c, const struct comm_work *w)
     enum tcp_run_result r = progress(c);
     if (c->queue_count == 0 || c->failed)
         return;
+    if (c->lazy) {
+        (void)lie_down(c, SHM_LAZY);
+        return;
+    }
     bool is_napping = c->thread_at == TCP_THREAD_NAPS;
     bool is_out = r == TCP_RUN_MORE || !tcp_is_small(c, w);
     for (uint32_t i = 0; i < c->f.size && !is_out; i++)
         is_out = c->links[i].out.n > 0;
     if (is_napping ? plan_largest(w, c->f.size) >= WAKE_BYTES : is_out)
         poke_thread(c);
+    else
+        (void)lie_down(c, AWAKE_FOR); /* For the thread, which polls. */
 }
 
 /* In a world of one. */
@@ -461,7 +589,10 @@ void tcp_fabric_fini(struct tcp_fabric *f)
         (void)close(f->ring_next);
     if (f->ring_prev >= 0)
         (void)close(f->ring_prev);
+    for (uint32_t i = 0; f->memory != NULL && i < f->size; i++)
+        shm_fini(&f->memory[i]);
     mu_mem_free(mu_mem_default(), f->mesh);
+    mu_mem_free(mu_mem_default(), f->memory);
     mu_mem_free(mu_mem_default(), f->hosts);
     *f = (struct tcp_fabric){.ring_next = -1, .ring_prev = -1};
 }
@@ -530,6 +661,26 @@ static int allocate(struct tcp *c)
     return c->wake_fd < 0 || c->fail_fd < 0 ? -EMFILE : 0;
 }
 
+/* Of this process; a container may have fewer than the machine. */
+static uint32_t count_cpus(void)
+{
+    cpu_set_t set;
+    /* More than fit into a set are enough for everybody. */
+    return sched_getaffinity(0, sizeof set, &set) < 0 ? CPU_SETSIZE : (uint32_t)CPU_COUNT(&set);
+}
+
+static void look_around(struct tcp *c)
+{
+    uint32_t here = 1, cpus = count_cpus();
+    for (uint32_t i = 0; i < c->f.size; i++)
+        if (tcp_memory(c, i) != NULL)
+            here++;
+    c->shares = here > 1;
+    c->crowded = here > cpus;
+    c->looks = LOOKS_MAX;
+    c->lazy = here == c->f.size && here >= cpus;
+}
+
 /* The program's signals are for its own threads. */
 static int start_thread(struct tcp *c)
 {
@@ -557,6 +708,7 @@ int tcp_new(struct tcp_fabric *f, int64_t timeout_ns, struct tcp **ret, struct m
     c->timeout_ns = timeout_ns;
     c->wake_fd = c->fail_fd = -1;
     int r = allocate(c);
+    look_around(c);
     if (r == 0 && c->f.size > 1)
         r = start_thread(c);
     if (r < 0) {

@@ -1,4 +1,5 @@
-/* The tcp backend, inside. tcp.c: tickets, the thread, waiting. tcp_run.c: operations.
+/* The tcp backend, inside. tcp.c: tickets, the thread, waiting. tcp_run.c: operations, and
+ * tcp_step.c and tcp_ring.c, the two ways of doing them. tcp_shm.c: memory that two ranks share.
  * tcp_fail.c: causes, and how they spread. tcp_meet.c: finding each other through the store.
  * tcp_mesh.c: connecting.
  *
@@ -16,6 +17,7 @@
 #include "worker-sdk/src/comm/comm.h"
 #include "worker-sdk/src/comm/tcp_link.h"
 #include "worker-sdk/src/comm/tcp_plan.h"
+#include "worker-sdk/src/comm/tcp_shm.h"
 
 #define TCP_RANKS_MAX 65536
 #define TCP_HOST_BYTES 64
@@ -24,9 +26,10 @@
 struct tcp_fabric {
     uint32_t rank;
     uint32_t size;
-    int *mesh;     /* One for each rank; -1 at this rank's place. */
-    int ring_next; /* Bulk data to the next rank; */
-    int ring_prev; /* and from the previous one. */
+    int *mesh;          /* One for each rank; -1 at this rank's place. */
+    int ring_next;      /* Bulk data to the next rank; */
+    int ring_prev;      /* and from the previous one. */
+    struct shm *memory; /* One for each rank: where both share some, it carries all data. */
     char (*hosts)[TCP_HOST_BYTES];
 };
 void tcp_fabric_fini(struct tcp_fabric *f);
@@ -49,12 +52,8 @@ struct tcp_run {
     bool begun;
     bool ring;
     uint8_t *base;
-    /* Over the mesh. */
-    struct plan_steps steps;
-    size_t step;
-    bool sent;
-    /* Round the ring. */
-    struct plan_ring plan;
+    struct plan_steps steps; /* Over the mesh. */
+    struct plan_ring plan;   /* Round the ring. */
     uint32_t send_step, recv_step;
     size_t send_offset, recv_offset;
     size_t send_head, recv_head; /* Bytes of the head already moved. */
@@ -83,6 +82,12 @@ struct tcp {
     atomic_ullong drive_count; /* How often one began or ended to. */
     struct pollfd *polls[2];   /* Of the caller that drives, and of the thread: size + 3 each. */
     uint32_t waiters;
+    bool shares;    /* Memory with at least one rank, */
+    bool lazy;      /* with all, and no CPU is spare: see "who drives" in tcp.c; */
+    bool crowded;   /* with more than there are CPUs for. */
+    bool nudged;    /* Since a caller drove last, a peer slept for our sake. */
+    uint32_t looks; /* At the memory, before a driver yields. */
+    bool is_asleep; /* In its memory it says that somebody here sleeps, or is lazy. */
 
     struct comm_work *queue; /* A ring of queue_cap places. */
     size_t queue_cap, queue_head, queue_count;
@@ -113,9 +118,30 @@ enum tcp_run_result {
 enum tcp_run_result tcp_run(struct tcp *c, const struct comm_work *w);
 /* A peer's message for the operation that runs, where none belongs: it asked for another one. */
 void tcp_run_check(struct tcp *c, uint32_t peer);
-/* Which rank it waits for; -1: none. */
+/* Which rank's data it waits for; else which rank's room; -1: none. */
 int64_t tcp_run_awaits(const struct tcp *c);
+int64_t tcp_run_awaits_data(const struct tcp *c);
+int64_t tcp_run_awaits_room(const struct tcp *c);
 bool tcp_is_small(const struct tcp *c, const struct comm_work *w);
+
+/* tcp_run.c, for the two ways. */
+/* Bytes moved before the lock is offered to others. */
+#define TCP_BURST_BYTES ((size_t)512 << 10)
+bool tcp_is_same(struct tcp *c, uint32_t peer, const struct link_head *theirs);
+/* The memory that is shared with a rank; NULL: none. */
+struct shm *tcp_memory(const struct tcp *c, uint32_t peer);
+/* Put the head, where it is not out yet, and what there is room for of n bytes into it; moves
+ * send_head and send_offset. `is_end`: of a message or chunk. Bytes moved. */
+size_t tcp_put(struct tcp *c, uint32_t peer, struct shm *s, const void *p, size_t n, bool is_end);
+/* What lies there, after the head, which is taken off and checked first; NULL: nothing yet. */
+const void *tcp_look(struct tcp *c, uint32_t peer, struct shm *s, size_t *ret_n);
+/* n bytes of it were read; moves recv_offset. */
+void tcp_take(struct tcp *c, uint32_t peer, struct shm *s, size_t n, bool is_end);
+void tcp_wake(struct tcp *c, uint32_t peer);
+
+/* tcp_step.c, tcp_ring.c: as tcp_run(). */
+enum tcp_run_result tcp_run_steps(struct tcp *c, const struct comm_work *w);
+enum tcp_run_result tcp_run_ring(struct tcp *c, const struct comm_work *w);
 
 /* tcp_fail.c. Lock held. */
 void tcp_fail(struct tcp *c, const struct muster_cause *cause);

@@ -141,6 +141,9 @@ hear_control(struct tcp *c, uint32_t peer, const struct link_head *h, const void
         l->told_ticket = h->ticket;
         l->told_done = h->done;
         return;
+    case LINK_WAKE: /* Whoever read it looks at the memory now. */
+        c->nudged = true;
+        return;
     default:
         l->ended = true;
         l->broken = -EPROTO;

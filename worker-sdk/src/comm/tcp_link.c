@@ -154,9 +154,12 @@ const struct link_head *link_next_control(struct link *l, const void **payload)
 {
     struct link_head *h = NULL;
     while ((h = frame_at(l, l->scanned)) != NULL) {
+        bool is_first = l->head == l->scanned;
         l->scanned += sizeof *h + h->bytes;
         if (h->type == LINK_DATA)
             continue;
+        if (is_first) /* Where no DATA comes, nobody else would make room. */
+            l->head = l->scanned;
         l->control = *h;
         h->type = LINK_SKIP;
         *payload = h + 1;

@@ -20,6 +20,7 @@ enum link_type {
     LINK_BYE,      /* The peer closes its communicator; done: its last finished ticket. */
     LINK_ASK,      /* How far are you? number: of the question. */
     LINK_TELL,     /* number: of the question; ticket: last asked for here; done: last finished. */
+    LINK_WAKE,     /* There is news in the memory that both share. */
     LINK_SKIP      /* Not on the wire: a control frame that was handled. */
 };
 

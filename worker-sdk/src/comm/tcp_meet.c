@@ -111,10 +111,15 @@ static void choose_address(const struct meet *k, char *ret)
 
 /* --- cards: where each rank listens --- */
 
+static bool is_wanted(const char *variable)
+{
+    const char *v = getenv(variable);
+    return v == NULL || strcmp(v, "0") != 0;
+}
+
 static bool unix_wanted(void)
 {
-    const char *v = getenv("MUSTER_COMM_UNIX");
-    return v == NULL || strcmp(v, "0") != 0;
+    return is_wanted("MUSTER_COMM_UNIX");
 }
 
 static int write_card(struct meet *k, char *ret, struct muster_error *err)
@@ -234,7 +239,7 @@ static int enter(struct meet *k, struct muster_error *err)
     struct muster_id_options id = MUSTER_ID_OPTIONS_INIT;
     (void)snprintf(k->name, sizeof k->name, "comm/%s", k->o->name);
     id.name = k->name;
-    id.same = "tcp 1";
+    id.same = "tcp 2";
     id.id_bytes = MESH_TOKEN_BYTES;
     id.maker = make_token;
     int64_t left_ns = k->deadline_ns - mu_now_ns();
@@ -254,6 +259,7 @@ static int connect_ranks(struct meet *k, struct tcp_fabric *ret, struct muster_e
 {
     struct muster_cause cause;
     k->start.peers = k->peers;
+    k->start.shares_memory = is_wanted("MUSTER_COMM_SHM");
     k->start.deadline_ns = k->deadline_ns == MU_NEVER ? INT64_MAX : k->deadline_ns;
     if (mesh_connect(&k->start, ret, &cause) < 0) {
         if (cause.peer >= 0 && cause.peer != (int32_t)k->start.rank)

@@ -2,8 +2,9 @@
  *
  * Each rank connects to the lower ones and, for bulk data, to the next of the ring; it accepts the
  * rest. Whoever connects shows the first half of the token and says who it is; whoever accepts
- * answers with the second half. One poll loop does it all, so that no peer or stranger holds up
- * another. */
+ * answers with the second half. Over a Unix socket of the mesh, who connects also passes memory to
+ * share, and the answer says whether it was taken; where it was not, nothing is lost. One poll loop
+ * does it all, so that no peer or stranger holds up another. */
 #include "worker-sdk/src/comm/tcp_mesh.h"
 
 #include <errno.h>
@@ -23,8 +24,8 @@
 #include "base/mem.h"
 #include "worker-sdk/src/core/sdk.h"
 
-/* "MUSTCOM1", in an order that tells endianness. */
-#define HELLO_MAGIC UINT64_C(0x314d4f435453554d)
+/* "MUSTCOM2", in an order that tells endianness. */
+#define HELLO_MAGIC UINT64_C(0x324d4f435453554d)
 #define HALF (MESH_TOKEN_BYTES / 2)
 /* Connections that have not shown the token: above it the oldest is dropped. */
 #define UNPROVEN_MAX 64
@@ -41,9 +42,16 @@ struct hello {
     uint32_t from;
     uint32_t to;
     uint32_t purpose;
-    uint32_t zero;
+    uint32_t shares_memory; /* 1: a memfd came with it. */
 };
 _Static_assert(sizeof(struct hello) == 40, "a greeting has 40 bytes");
+
+struct answer {
+    uint8_t proof[HALF];
+    uint32_t shares_memory;
+    uint32_t zero;
+};
+_Static_assert(sizeof(struct answer) == 24, "an answer has 24 bytes");
 
 enum conn_state {
     FREE,
@@ -61,6 +69,8 @@ struct conn {
     uint64_t number; /* In: the order of arrival. */
     uint8_t buf[sizeof(struct hello)];
     size_t n;
+    int passed;        /* In: a descriptor that came with the hello; -1: none. */
+    struct shm memory; /* Out: what was offered. */
 };
 
 struct mesh {
@@ -123,7 +133,10 @@ static void drop(struct conn *c)
 {
     if (c->fd >= 0)
         (void)close(c->fd);
-    *c = (struct conn){.fd = -1};
+    if (c->passed >= 0)
+        (void)close(c->passed);
+    shm_fini(&c->memory);
+    *c = (struct conn){.fd = -1, .passed = -1};
 }
 
 static void set_options(int fd, enum purpose p, bool is_unix)
@@ -151,8 +164,82 @@ static void establish(struct mesh *m, struct conn *c)
         m->f->ring_next = c->fd;
     else
         m->f->ring_prev = c->fd;
-    *c = (struct conn){.fd = -1};
+    c->fd = -1;
+    drop(c);
     m->missing--;
+}
+
+/* --- memory --- */
+
+static unsigned side_of(const struct mesh *m, uint32_t peer)
+{
+    return m->s->rank > peer;
+}
+
+/* Sends a hello, with memory to share where that can be had. As send(). */
+static ssize_t send_hello(const struct mesh *m, struct conn *c, struct hello *h)
+{
+    MU_CLEANUP(mu_closep) int fd = -1;
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control = {{0}};
+    struct iovec v = {h, sizeof *h};
+    struct msghdr msg = {.msg_iov = &v, .msg_iovlen = 1};
+    bool is_unix = m->s->peers[c->peer].unix_name[0] != '\0';
+    if (!is_unix || c->purpose != MESH || !m->s->shares_memory ||
+        shm_create(&c->memory, shm_stream_bytes(m->s->size), side_of(m, c->peer), &fd) < 0)
+        return sendmsg(c->fd, &msg, MSG_NOSIGNAL);
+    h->shares_memory = 1;
+    msg.msg_control = control.bytes;
+    msg.msg_controllen = sizeof control.bytes;
+    struct cmsghdr *cm = CMSG_FIRSTHDR(&msg);
+    *cm = (struct cmsghdr){
+        .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fd)};
+    memcpy(CMSG_DATA(cm), &fd, sizeof fd);
+    ssize_t n = sendmsg(c->fd, &msg, MSG_NOSIGNAL);
+    if (n >= 0)
+        return n;
+    shm_fini(&c->memory); /* Passing it may be forbidden, or too many be under way. */
+    h->shares_memory = 0;
+    msg.msg_control = NULL;
+    msg.msg_controllen = 0;
+    return sendmsg(c->fd, &msg, MSG_NOSIGNAL);
+}
+
+/* Of what somebody passed, who may be a stranger, the first descriptor is kept. */
+static void take_passed(struct conn *c, struct msghdr *msg)
+{
+    for (struct cmsghdr *cm = CMSG_FIRSTHDR(msg); cm != NULL; cm = CMSG_NXTHDR(msg, cm)) {
+        if (cm->cmsg_level != SOL_SOCKET || cm->cmsg_type != SCM_RIGHTS)
+            continue;
+        for (size_t at = 0; at + sizeof(int) <= cm->cmsg_len - CMSG_LEN(0); at += sizeof(int)) {
+            int fd = -1;
+            memcpy(&fd, CMSG_DATA(cm) + at, sizeof fd);
+            if (c->passed < 0)
+                c->passed = fd;
+            else
+                (void)close(fd);
+        }
+    }
+}
+
+/* As recv(). */
+static ssize_t receive(struct conn *c, void *p, size_t n)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(int))];
+        struct cmsghdr align;
+    } control;
+    struct iovec v = {p, n};
+    struct msghdr msg = {.msg_iov = &v,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = sizeof control.bytes};
+    ssize_t got = recvmsg(c->fd, &msg, MSG_CMSG_CLOEXEC);
+    if (got >= 0)
+        take_passed(c, &msg);
+    return got;
 }
 
 static int say_hello(struct mesh *m, struct conn *c)
@@ -163,7 +250,7 @@ static int say_hello(struct mesh *m, struct conn *c)
     int code = 0;
     socklen_t n = sizeof code;
     (void)getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &code, &n);
-    if (code == 0 && send(c->fd, &h, sizeof h, MSG_NOSIGNAL) != (ssize_t)sizeof h)
+    if (code == 0 && send_hello(m, c, &h) != (ssize_t)sizeof h)
         code = errno != 0 ? errno : EIO;
     if (code != 0)
         return fail(m, c->peer, -code, "cannot be reached");
@@ -196,7 +283,7 @@ static int begin_connect(struct mesh *m, struct conn *c)
 static int fill(struct conn *c, size_t wanted)
 {
     while (c->n < wanted) {
-        ssize_t n = recv(c->fd, c->buf + c->n, wanted - c->n, 0);
+        ssize_t n = receive(c, c->buf + c->n, wanted - c->n);
         if (n > 0)
             c->n += (size_t)n;
         else if (n == 0)
@@ -218,13 +305,19 @@ static bool is_equal(const uint8_t *a, const uint8_t *b, size_t n)
 
 static int hear_answer(struct mesh *m, struct conn *c)
 {
-    int r = fill(c, HALF);
+    struct answer a;
+    int r = fill(c, sizeof a);
     if (r < 0)
         return fail(m, c->peer, r, "closed the connection at the start");
     if (r == 0)
         return 0;
-    if (!is_equal(c->buf, m->s->token + HALF, HALF))
+    memcpy(&a, c->buf, sizeof a);
+    if (!is_equal(a.proof, m->s->token + HALF, HALF))
         return fail(m, c->peer, -EPERM, "does not know the token of this start");
+    if (a.shares_memory == 1) {
+        m->f->memory[c->peer] = c->memory;
+        c->memory = (struct shm){0};
+    }
     establish(m, c);
     return 0;
 }
@@ -251,12 +344,21 @@ static void hear_hello(struct mesh *m, struct conn *c)
     }
     if (r == 0)
         return;
-    if (send(c->fd, m->s->token + HALF, HALF, MSG_NOSIGNAL) != HALF) {
+    struct answer a = {.shares_memory = 0};
+    struct shm memory = {0};
+    memcpy(a.proof, m->s->token + HALF, HALF);
+    if (h.shares_memory == 1 && c->passed >= 0 && h.purpose == MESH && m->s->shares_memory &&
+        shm_adopt(&memory, shm_stream_bytes(m->s->size), side_of(m, h.from), c->passed) == 0)
+        a.shares_memory = 1;
+    if (send(c->fd, &a, sizeof a, MSG_NOSIGNAL) != (ssize_t)sizeof a) {
+        shm_fini(&memory);
         drop(c);
         return;
     }
     c->peer = h.from;
     c->purpose = (enum purpose)h.purpose;
+    if (a.shares_memory == 1)
+        m->f->memory[c->peer] = memory;
     establish(m, c);
 }
 
@@ -285,7 +387,8 @@ static int accept_some(struct mesh *m, int listener, bool is_unix)
             if (m->in[k].state == FREE || m->in[k].number < free_one->number)
                 free_one = &m->in[k];
         drop(free_one);
-        *free_one = (struct conn){.state = UNPROVEN, .fd = fd, .number = m->accepted++};
+        *free_one =
+            (struct conn){.state = UNPROVEN, .fd = fd, .passed = -1, .number = m->accepted++};
         set_options(fd, MESH, is_unix);
         hear_hello(m, free_one); /* A peer's hello is mostly there already. */
     }
@@ -408,10 +511,10 @@ static int fail_missing(struct mesh *m)
 static int connect_all(struct mesh *m)
 {
     for (size_t i = 0; i < UNPROVEN_MAX; i++)
-        m->in[i].fd = -1;
+        m->in[i].fd = m->in[i].passed = -1;
     for (size_t i = 0; i < m->out_count; i++) {
         struct conn *c = &m->out[i];
-        *c = (struct conn){.fd = -1, .peer = (uint32_t)i, .purpose = MESH};
+        *c = (struct conn){.fd = -1, .passed = -1, .peer = (uint32_t)i, .purpose = MESH};
         if (i == m->s->rank) {
             c->peer = (m->s->rank + 1) % m->s->size;
             c->purpose = RING;
@@ -450,12 +553,13 @@ int mesh_connect(const struct mesh_start *s, struct tcp_fabric *ret, struct must
     struct mesh *m = mu_zalloc(mem, sizeof *m);
     *ret = (struct tcp_fabric){.rank = s->rank, .size = s->size, .ring_next = -1, .ring_prev = -1};
     ret->mesh = mu_alloc(mem, s->size * sizeof *ret->mesh);
+    ret->memory = mu_zalloc(mem, s->size * sizeof *ret->memory);
     int r = -ENOMEM;
     *ret_cause = (struct muster_cause){.peer = (int32_t)s->rank,
                                        .code = r,
                                        .phase = MUSTER_PHASE_START,
                                        .text = "no memory for a communicator"};
-    if (m != NULL && ret->mesh != NULL) {
+    if (m != NULL && ret->mesh != NULL && ret->memory != NULL) {
         *m = (struct mesh){.s = s,
                            .f = ret,
                            .out_count = s->rank + 1,

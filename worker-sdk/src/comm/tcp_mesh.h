@@ -21,6 +21,7 @@ struct mesh_start {
     const struct mesh_peer *peers; /* One for each rank. */
     int tcp_listener;              /* -1: none. Borrowed, non-blocking. */
     int unix_listener;
+    bool shares_memory; /* With those it reaches by Unix sockets, where both sides can. */
     int64_t deadline_ns;
 };
 
@@ -30,7 +31,7 @@ int mesh_listen_unix(char *ret_name, struct muster_error *err);
 
 /* Connect with everybody: to the lower ranks, and from the higher ones; and round the ring. Who
  * cannot show the token is dropped. On failure `ret_cause` says which rank; those that are
- * connected have been told. Sets mesh, ring_next, ring_prev of `ret`; hosts are the caller's. */
+ * connected have been told. Sets all of `ret` but hosts, which are the caller's. */
 int mesh_connect(const struct mesh_start *s,
                  struct tcp_fabric *ret,
                  struct muster_cause *ret_cause);

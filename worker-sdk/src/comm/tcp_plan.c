@@ -122,6 +122,20 @@ void plan_steps(const struct comm_work *w,
     }
 }
 
+void plan_exchange(const struct comm_work *w, uint32_t rank, struct plan_steps *ret)
+{
+    struct plan_ring ring;
+    plan_ring(w, rank, 2, &ring);
+    ret->count = 0;
+    for (uint32_t chunk = 0; chunk < 2; chunk++) { /* It sets out from the rank of its number. */
+        struct plan_step *s = add(ret);
+        s->to = s->from = 1 - rank;
+        s->send = s->recv = plan_ring_range(&ring, chunk);
+        s->take = chunk == rank ? PLAN_FOLD : PLAN_FOLD_REV;
+        s->is_ahead = true;
+    }
+}
+
 size_t plan_largest(const struct comm_work *w, uint32_t size)
 {
     size_t bytes = w->count * muster_dtype_bytes(w->dtype);

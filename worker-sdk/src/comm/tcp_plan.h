@@ -25,6 +25,7 @@ struct plan_step {
     struct plan_range send;
     struct plan_range recv;
     enum plan_take take;
+    bool is_ahead; /* Needs nothing of the steps before it: may be sent before they are done. */
 };
 
 /* Doubling takes log2 of the world's size, a broadcast's root sends that often; 2 more to fold. */
@@ -50,6 +51,10 @@ void plan_steps(const struct comm_work *w,
                 uint32_t size,
                 struct plan_steps *ret,
                 enum plan_base *ret_base);
+
+/* An all-reduce of two ranks, of any size, over a stream that takes any: each sends all it has, and
+ * adds the same halves in the same order as the ring does. */
+void plan_exchange(const struct comm_work *w, uint32_t rank, struct plan_steps *ret);
 
 /* Bytes of the largest message of the plan. */
 size_t plan_largest(const struct comm_work *w, uint32_t size);

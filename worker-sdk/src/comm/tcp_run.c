@@ -1,19 +1,16 @@
-/* Carries out the operation at the head of the queue: steps over the mesh, or chunks round the
- * ring. Never waits; tcp.c comes back when a socket is ready. */
+/* Carries out the operation at the head of the queue: steps over the mesh (tcp_step.c), or chunks
+ * round the ring (tcp_ring.c). Never waits; tcp.c comes back when a peer has moved. */
 #include "worker-sdk/src/comm/tcp.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-
-#include "worker-sdk/src/comm/tcp_reduce.h"
 
 /* Up to here log2(N) whole messages beat 2(N-1) parts; measured with bench/run comm. */
 #define SMALL_BYTES_OF_TWO ((size_t)32 << 10)
 #define SMALL_BYTES ((size_t)16 << 10)
-/* Bytes moved before the lock is offered to others. */
-#define BURST_BYTES ((size_t)512 << 10)
+/* Bytes that go into, or out of, shared memory before the peer sees them: while it works on some,
+ * the next are copied, and what was copied is still in the cache. */
+#define PIECE_BYTES ((size_t)32 << 10)
 
 const char *tcp_kind_name(enum comm_kind k)
 {
@@ -50,13 +47,21 @@ static uint8_t *base_of(const struct tcp *c, const struct comm_work *w, enum pla
     return NULL;
 }
 
+/* Two ranks that share memory have nothing to gain from a ring. */
+static bool is_exchange(const struct tcp *c, const struct comm_work *w)
+{
+    return c->f.size == 2 && w->kind == COMM_ALL_REDUCE && !tcp_is_small(c, w) &&
+           tcp_memory(c, 1 - c->f.rank) != NULL;
+}
+
 static void begin(struct tcp *c, const struct comm_work *w)
 {
     struct tcp_run *r = &c->run;
     size_t bytes = w->count * muster_dtype_bytes(w->dtype);
     enum plan_base base = PLAN_BASE_RECV;
+    bool exchange = is_exchange(c, w);
     r->begun = true;
-    r->ring = !tcp_is_small(c, w);
+    r->ring = !exchange && !tcp_is_small(c, w);
     r->head = (struct link_head){.type = LINK_DATA,
                                  .kind = (uint8_t)w->kind,
                                  .dtype = (uint8_t)w->dtype,
@@ -64,8 +69,6 @@ static void begin(struct tcp *c, const struct comm_work *w)
                                  .root = w->root,
                                  .ticket = c->done + 1,
                                  .count = w->count};
-    r->step = 0;
-    r->sent = false;
     r->send_step = r->recv_step = 0;
     r->send_offset = r->recv_offset = r->send_head = r->recv_head = r->carry = 0;
     r->blocked_in = r->blocked_out = false;
@@ -73,6 +76,8 @@ static void begin(struct tcp *c, const struct comm_work *w)
         plan_ring(w, c->f.rank, c->f.size, &r->plan);
         base = r->plan.base;
         r->send_step = r->plan.send_begin;
+    } else if (exchange) {
+        plan_exchange(w, c->f.rank, &r->steps);
     } else {
         plan_steps(w, c->f.rank, c->f.size, &r->steps, &base);
     }
@@ -101,7 +106,7 @@ static void finish(struct tcp *c, const struct comm_work *w)
 }
 
 /* Ranks that ask for different things would wait for each other, or mix up bytes. */
-static bool is_same(struct tcp *c, uint32_t peer, const struct link_head *theirs)
+bool tcp_is_same(struct tcp *c, uint32_t peer, const struct link_head *theirs)
 {
     const struct link_head *mine = &c->run.head;
     if (theirs->ticket == mine->ticket && theirs->kind == mine->kind &&
@@ -119,236 +124,142 @@ static bool is_same(struct tcp *c, uint32_t peer, const struct link_head *theirs
     return false;
 }
 
+/* Of a stream that the ring reads, the next bytes are no head. */
+static bool is_mid_stream(const struct tcp *c, uint32_t peer)
+{
+    return (peer + 1) % c->f.size == c->f.rank;
+}
+
 void tcp_run_check(struct tcp *c, uint32_t peer)
 {
     const void *payload = NULL;
-    const struct link_head *h = NULL;
-    if (c->run.begun && c->run.ring && (h = link_front(&c->links[peer], &payload)) != NULL &&
-        h->ticket <= c->run.head.ticket)
-        (void)is_same(c, peer, h);
+    if (!c->run.begun || !c->run.ring)
+        return;
+    const struct link_head *h = link_front(&c->links[peer], &payload);
+    struct shm *memory = tcp_memory(c, peer);
+    struct link_head copy;
+    size_t n = 0;
+    if (memory != NULL && !is_mid_stream(c, peer) && (payload = shm_peek(memory, &n)) != NULL &&
+        n >= sizeof copy) {
+        memcpy(&copy, payload, sizeof copy);
+        h = &copy;
+    }
+    if (h != NULL && h->ticket <= c->run.head.ticket)
+        (void)tcp_is_same(c, peer, h);
 }
 
-/* --- over the mesh --- */
+/* --- through shared memory --- */
 
-static void take(struct tcp *c, const struct plan_step *s, const struct comm_work *w, const void *p)
+struct shm *tcp_memory(const struct tcp *c, uint32_t peer)
 {
-    uint8_t *mine = c->run.base + s->recv.offset;
-    size_t count = s->recv.bytes / muster_dtype_bytes(w->dtype);
-    switch (s->take) {
-    case PLAN_KEEP:
-        memcpy(mine, p, s->recv.bytes);
-        break;
-    case PLAN_FOLD:
-        tcp_reduce(mine, mine, p, count, w->dtype, w->op);
-        break;
-    case PLAN_FOLD_REV:
-        tcp_reduce(mine, p, mine, count, w->dtype, w->op);
-        break;
-    }
+    struct shm *s = c->f.memory != NULL ? &c->f.memory[peer] : NULL;
+    return s != NULL && s->at != NULL ? s : NULL;
 }
 
-/* True: the step's message came and was taken in. */
-static bool receive_step(struct tcp *c, const struct plan_step *s, const struct comm_work *w)
+void tcp_wake(struct tcp *c, uint32_t peer)
 {
-    uint32_t from = (uint32_t)s->from;
-    struct link *l = &c->links[from];
-    const void *payload = NULL;
-    const struct link_head *h = link_front(l, &payload);
-    if (h == NULL) {
-        tcp_hear(c, from, false);
-        h = c->failed ? NULL : link_front(l, &payload);
-    }
-    if (h == NULL || !is_same(c, from, h))
-        return false;
-    if (h->bytes != link_padded(s->recv.bytes)) {
-        tcp_fail_peer(c, from, -EPROTO, MUSTER_PHASE_RECEIVE,
-                      "rank %u sent a part of a wrong size: use one version of muster on all ranks",
-                      from);
-        return false;
-    }
-    if (s->recv.bytes > 0)
-        take(c, s, w, payload);
-    link_drop(l);
-    return true;
+    struct link_head head = {.type = LINK_WAKE};
+    if (c->links[peer].out.n == 0) /* Else something is under way that wakes it as well. */
+        (void)link_send(&c->links[peer], &head, NULL); /* Without memory it is late. */
 }
 
-static enum tcp_run_result run_steps(struct tcp *c, const struct comm_work *w)
+/* Its sums would be wrong, and its next counters as well. */
+static void check_counters(struct tcp *c, uint32_t peer, const struct shm *s)
+{
+    char where[96];
+    if (s->broken)
+        tcp_fail_peer(c, peer, -EPROTO, MUSTER_PHASE_RECEIVE,
+                      "%s wrote into the memory it shares with rank %u what cannot be: use one "
+                      "version of muster on all ranks",
+                      tcp_where(c, peer, where, sizeof where), c->f.rank);
+}
+
+size_t tcp_put(struct tcp *c, uint32_t peer, struct shm *s, const void *p, size_t n, bool is_end)
 {
     struct tcp_run *r = &c->run;
-    for (; r->step < r->steps.count; r->step++) {
-        const struct plan_step *s = &r->steps.step[r->step];
-        if (s->to >= 0 && !r->sent) {
-            r->head.bytes = (uint32_t)s->send.bytes;
-            if (link_send(&c->links[s->to], &r->head, r->base + s->send.offset) < 0) {
-                tcp_fail_peer(c, c->f.rank, -ENOMEM, MUSTER_PHASE_SEND,
-                              "rank %u has no memory left", c->f.rank);
-                return TCP_RUN_BLOCKED;
-            }
-            r->sent = true;
-        }
-        if (s->from >= 0 && !receive_step(c, s, w))
-            return TCP_RUN_BLOCKED;
-        r->sent = false;
-    }
-    return TCP_RUN_DONE;
+    size_t piece = n < PIECE_BYTES ? n : PIECE_BYTES, moved = 0, head = 0;
+    if (r->send_head < sizeof r->head)
+        head = shm_write(s, &r->head, sizeof r->head, true);
+    r->send_head += head;
+    if (piece > 0 && r->send_head == sizeof r->head)
+        moved = shm_write(s, p, piece, is_end && piece == n);
+    r->send_offset += moved;
+    if (shm_publish(s))
+        tcp_wake(c, peer);
+    check_counters(c, peer, s);
+    return head + moved;
 }
 
-/* --- round the ring --- */
-
-/* How much of the chunk that send_step passes on is there already. */
-static size_t sendable(const struct tcp_run *r, size_t chunk_bytes)
+static void release(struct tcp *c, uint32_t peer, struct shm *s)
 {
-    if (r->send_step == 0 || r->send_step - 1 >= r->plan.recv_end)
-        return chunk_bytes;
-    if (r->recv_step >= r->send_step)
-        return chunk_bytes;
-    return r->recv_step + 1 == r->send_step ? r->recv_offset : 0;
+    if (shm_release(s))
+        tcp_wake(c, peer);
 }
 
-static struct plan_range range_of(const struct tcp_run *r, uint32_t send_step)
-{
-    return plan_ring_range(&r->plan, plan_ring_chunk(&r->plan, send_step));
-}
-
-static uint32_t next_rank(const struct tcp *c)
-{
-    return (c->f.rank + 1) % c->f.size;
-}
-
-static uint32_t previous_rank(const struct tcp *c)
-{
-    return (c->f.rank + c->f.size - 1) % c->f.size;
-}
-
-/* Bytes sent; 0: nothing to send now, or no room (then blocked_out). */
-static size_t send_some(struct tcp *c)
+const void *tcp_look(struct tcp *c, uint32_t peer, struct shm *s, size_t *ret_n)
 {
     struct tcp_run *r = &c->run;
-    struct plan_range range = {0, 0};
-    size_t ready = 0;
-    for (;; r->send_step++, r->send_offset = 0) {
-        if (r->send_step == r->plan.send_end)
-            return 0;
-        range = range_of(r, r->send_step);
-        ready = sendable(r, range.bytes);
-        if (r->send_offset < range.bytes)
-            break;
+    size_t n = 0;
+    const void *p = shm_peek(s, &n);
+    check_counters(c, peer, s);
+    if (p == NULL)
+        return NULL;
+    if (r->recv_head == 0) {
+        memcpy(&r->peer_head, p, sizeof r->peer_head); /* A unit: it is whole. */
+        r->recv_head = sizeof r->peer_head;
+        shm_take(s, sizeof r->peer_head, true);
+        if (!tcp_is_same(c, peer, &r->peer_head))
+            return NULL;
+        p = shm_peek(s, &n);
+        if (p == NULL || r->peer_head.count == 0)
+            release(c, peer, s);
     }
-    size_t left_of_head = sizeof r->head - r->send_head;
-    struct iovec v[2] = {{(uint8_t *)&r->head + r->send_head, left_of_head},
-                         {r->base + range.offset + r->send_offset, ready - r->send_offset}};
-    if (v[0].iov_len + v[1].iov_len == 0)
-        return 0;
-    if (v[1].iov_len > TCP_SCRATCH_BYTES)
-        v[1].iov_len = TCP_SCRATCH_BYTES;
-    struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
-    ssize_t n = sendmsg(c->f.ring_next, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0) {
-        r->blocked_out = errno == EAGAIN;
-        if (errno != EAGAIN && errno != EINTR)
-            tcp_bulk_broke(c, next_rank(c), -errno, MUSTER_PHASE_SEND);
-        return 0;
-    }
-    size_t of_head = (size_t)n < left_of_head ? (size_t)n : left_of_head;
-    r->send_head += of_head;
-    r->send_offset += (size_t)n - of_head;
-    return (size_t)n;
+    *ret_n = n < PIECE_BYTES ? n : PIECE_BYTES;
+    return p;
 }
 
-static ssize_t receive(struct tcp *c, void *p, size_t n)
+void tcp_take(struct tcp *c, uint32_t peer, struct shm *s, size_t n, bool is_end)
 {
-    ssize_t got = recv(c->f.ring_prev, p, n, MSG_DONTWAIT);
-    if (got > 0)
-        return got;
-    if (got < 0 && errno == EAGAIN)
-        c->run.blocked_in = true;
-    else if (got == 0 || errno != EINTR)
-        tcp_bulk_broke(c, previous_rank(c), got == 0 ? -ECONNRESET : -errno, MUSTER_PHASE_RECEIVE);
-    return 0;
+    shm_take(s, n, is_end);
+    c->run.recv_offset += n;
+    release(c, peer, s);
 }
 
-/* Add what came, behind the carried bytes, to the chunk; a torn element is kept for next time. */
-static void reduce_some(struct tcp *c, const struct comm_work *w, uint8_t *chunk, size_t got)
-{
-    struct tcp_run *r = &c->run;
-    size_t have = r->carry + got, element = r->plan.element_bytes;
-    size_t count = have / element, whole = count * element;
-    uint8_t *mine = chunk + r->recv_offset;
-    tcp_reduce(mine, c->scratch, mine, count, w->dtype, w->op);
-    r->recv_offset += whole;
-    r->carry = have - whole;
-    memmove(c->scratch, c->scratch + whole, r->carry);
-}
-
-/* Bytes received; 0: nothing is to come, or nothing is there (then blocked_in). */
-static size_t receive_some(struct tcp *c, const struct comm_work *w)
-{
-    struct tcp_run *r = &c->run;
-    struct plan_range range = {0, 0};
-    for (;; r->recv_step++, r->recv_offset = 0) {
-        if (r->recv_step == r->plan.recv_end)
-            return 0;
-        range = range_of(r, r->recv_step + 1);
-        if (r->recv_offset < range.bytes)
-            break;
-    }
-    if (r->recv_head < sizeof r->peer_head) {
-        ssize_t n =
-            receive(c, (uint8_t *)&r->peer_head + r->recv_head, sizeof r->peer_head - r->recv_head);
-        r->recv_head += (size_t)n;
-        if (n > 0 && r->recv_head == sizeof r->peer_head)
-            (void)is_same(c, previous_rank(c), &r->peer_head); /* Else it has failed. */
-        return c->failed ? 0 : (size_t)n;
-    }
-    size_t left = range.bytes - r->recv_offset;
-    uint8_t *chunk = r->base + range.offset;
-    if (r->recv_step >= r->plan.reduce_end) {
-        ssize_t n =
-            receive(c, chunk + r->recv_offset, left < TCP_SCRATCH_BYTES ? left : TCP_SCRATCH_BYTES);
-        r->recv_offset += (size_t)n;
-        return (size_t)n;
-    }
-    size_t room = TCP_SCRATCH_BYTES < left ? TCP_SCRATCH_BYTES - r->carry : left - r->carry;
-    ssize_t n = receive(c, c->scratch + r->carry, room);
-    if (n > 0)
-        reduce_some(c, w, chunk, (size_t)n);
-    return (size_t)n;
-}
-
-static enum tcp_run_result run_ring(struct tcp *c, const struct comm_work *w)
-{
-    struct tcp_run *r = &c->run;
-    r->blocked_in = r->blocked_out = false;
-    for (size_t moved = 0; moved < BURST_BYTES;) {
-        size_t out = r->blocked_out || c->verdict_ns != 0 ? 0 : send_some(c);
-        size_t in = r->blocked_in || c->failed || c->verdict_ns != 0 ? 0 : receive_some(c, w);
-        if (c->failed)
-            return TCP_RUN_BLOCKED;
-        if (out + in == 0) {
-            bool all = r->send_step == r->plan.send_end && r->recv_step == r->plan.recv_end;
-            return all ? TCP_RUN_DONE : TCP_RUN_BLOCKED;
-        }
-        moved += out + in;
-    }
-    return TCP_RUN_MORE;
-}
+/* --- all --- */
 
 enum tcp_run_result tcp_run(struct tcp *c, const struct comm_work *w)
 {
     if (!c->run.begun)
         begin(c, w);
-    enum tcp_run_result result = c->run.ring ? run_ring(c, w) : run_steps(c, w);
+    enum tcp_run_result result = c->run.ring ? tcp_run_ring(c, w) : tcp_run_steps(c, w);
     if (result == TCP_RUN_DONE)
         finish(c, w);
     return result;
 }
 
-int64_t tcp_run_awaits(const struct tcp *c)
+int64_t tcp_run_awaits_data(const struct tcp *c)
 {
     const struct tcp_run *r = &c->run;
     if (!r->begun)
         return -1;
-    if (!r->ring)
-        return r->step < r->steps.count ? r->steps.step[r->step].from : -1;
-    return r->recv_step < r->plan.recv_end ? previous_rank(c) : next_rank(c);
+    if (r->ring)
+        return r->recv_step < r->plan.recv_end ? (int64_t)((c->f.rank + c->f.size - 1) % c->f.size)
+                                               : -1;
+    return r->recv_step < r->steps.count ? r->steps.step[r->recv_step].from : -1;
+}
+
+int64_t tcp_run_awaits_room(const struct tcp *c)
+{
+    const struct tcp_run *r = &c->run;
+    if (!r->begun)
+        return -1;
+    if (r->ring)
+        return r->send_step < r->plan.send_end ? (int64_t)((c->f.rank + 1) % c->f.size) : -1;
+    return r->send_step < r->steps.count ? r->steps.step[r->send_step].to : -1;
+}
+
+int64_t tcp_run_awaits(const struct tcp *c)
+{
+    int64_t peer = tcp_run_awaits_data(c);
+    return peer >= 0 ? peer : tcp_run_awaits_room(c);
 }
