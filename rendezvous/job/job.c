@@ -20,7 +20,8 @@ struct job_row {
 static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     [JOB_GATHERING] = {
         [JOB_EV_HELLO]         = ROW(GATHERING,  row_gather_hello),
-        [JOB_EV_STARTED]       = ROW(GATHERING,  row_beat),          /* Of a round that is over: proof of life, no more. */
+        [JOB_EV_REACHED]       = ROW(GATHERING,  row_beat),          /* Of a round that is over: proof of life, no more. */
+        [JOB_EV_STARTED]       = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_EXITED]        = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_WORKER_FAILED] = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_FINISHED]      = ROW(GATHERING,  row_beat),          /* As above. */
@@ -37,6 +38,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     },
     [JOB_RECOVERING] = {
         [JOB_EV_HELLO]         = ROW(RECOVERING, row_recover_hello),
+        [JOB_EV_REACHED]       = ROW(RECOVERING, row_beat),          /* The round ends for who has not begun: row_resume_round(). */
         [JOB_EV_STARTED]       = ROW(RECOVERING, row_note_started),
         [JOB_EV_EXITED]        = ROW(RECOVERING, row_note_exited),
         [JOB_EV_WORKER_FAILED] = ROW(RECOVERING, row_run_failed),
@@ -52,6 +54,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     },
     [JOB_RUNNING] = {
         [JOB_EV_HELLO]         = ROW(RUNNING,    row_run_hello),
+        [JOB_EV_REACHED]       = ROW(RUNNING,    row_note_reached),
         [JOB_EV_STARTED]       = ROW(RUNNING,    row_note_started),
         [JOB_EV_EXITED]        = ROW(RUNNING,    row_note_exited),
         [JOB_EV_WORKER_FAILED] = ROW(RUNNING,    row_run_failed),
@@ -67,6 +70,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     },
     [JOB_STOPPING] = {
         [JOB_EV_HELLO]         = ROW(STOPPING,   row_stop_hello),
+        [JOB_EV_REACHED]       = ROW(STOPPING,   row_beat),          /* Too late to begin. */
         [JOB_EV_STARTED]       = ROW(STOPPING,   row_note_started),  /* It had not heard STOP yet; it will. */
         [JOB_EV_EXITED]        = ROW(STOPPING,   row_note_exited),
         [JOB_EV_WORKER_FAILED] = ROW(STOPPING,   row_count_failed),  /* A consequence, not a cause. */
@@ -82,7 +86,8 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     },
 #define ENDED(state) {                                                                             \
         [JOB_EV_HELLO]         = ROW(state, row_ended_hello),                                          \
-        [JOB_EV_STARTED]       = ROW(state, NULL), /* All of these were under way when END went out. */ \
+        [JOB_EV_REACHED]       = ROW(state, NULL), /* All of these were under way when END went out. */ \
+        [JOB_EV_STARTED]       = ROW(state, NULL),                                                 \
         [JOB_EV_EXITED]        = ROW(state, NULL),                                                 \
         [JOB_EV_WORKER_FAILED] = ROW(state, NULL),                                                 \
         [JOB_EV_FINISHED]      = ROW(state, NULL),                                                 \
@@ -125,8 +130,18 @@ struct job_node *job_node_of(struct job *j, const struct job_event *ev)
 void job_enter(struct job *j, int64_t now_ns)
 {
     j->since_ns = now_ns;
-    j->next_word_ns = now_ns + FIRST_WORD_NS;
-    j->word_gap_ns = FIRST_WORD_NS;
+    j->next_word_ns = now_ns + MU_FIRST_WORD_NS;
+    j->word_gap_ns = MU_FIRST_WORD_NS;
+    j->idle_since_ns = NEVER;
+}
+
+void job_idle(struct job *j, int64_t now_ns)
+{
+    if (j->idle_since_ns != NEVER)
+        return;
+    j->idle_since_ns = now_ns;
+    j->next_word_ns = now_ns + MU_FIRST_WORD_NS;
+    j->word_gap_ns = MU_FIRST_WORD_NS;
 }
 
 static int64_t sooner(int64_t a, int64_t b)
@@ -148,7 +163,7 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
     case JOB_RECOVERING:
         return sooner(sooner(at, j->next_word_ns), j->since_ns + j->fence_ns);
     case JOB_RUNNING:
-        return at;
+        return sooner(at, j->next_word_ns);
     case JOB_STOPPING:
         return sooner(sooner(at, j->next_word_ns), j->missing_fenced ? NEVER : j->missing_until_ns);
     case JOB_SUCCEEDED:
@@ -242,7 +257,6 @@ int job_step(struct job *j,
 
 static void fill_start(const struct job *j, const struct job_node *n, struct ctl_start *m)
 {
-    const struct job_node *lead = &j->nodes[j->lead];
     m->round = j->round;
     m->node_rank = n->node_rank;
     m->node_count = j->round_nodes;
@@ -252,7 +266,8 @@ static void fill_start(const struct job *j, const struct job_node *n, struct ctl
     m->role_world = n->role_world;
     m->restarts = j->restarts;
     m->max_restarts = j->max_restarts;
-    m->lead_port = lead->store_port;
+    m->lead_port = j->lead_port;
+    m->reach_ms = j->reach_ns / NS_PER_MS;
     m->fence_ms = j->fence_ns / NS_PER_MS;
     (void)mu_strcopy(m->lead_addr, sizeof m->lead_addr, j->lead_addr);
 }
@@ -282,6 +297,8 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         ret->u.welcome.beat_ms = j->config.beat_ns / NS_PER_MS;
     } else if (type == CTL_START) {
         fill_start(j, n, &ret->u.start);
+    } else if (type == CTL_GO) {
+        ret->u.go.round = j->round;
     } else if (type == CTL_STOP) {
         fill_stop(j, n, &ret->u.stop);
     } else if (type == CTL_BEAT) {
@@ -291,7 +308,7 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         struct mu_buf b;
         mu_buf_init(&b, j->mem);
         job_sentence(j, j->word_now_ns, &b);
-        if (j->state == JOB_RUNNING)
+        if (j->state == JOB_RUNNING && n->state == JOB_NODE_WAITING)
             (void)mu_buf_adds(
                 &b, "; this node waits as a spare (another job needs an id of its own: --rdzv-id)");
         (void)snprintf(ret->u.waiting.text, sizeof ret->u.waiting.text, "%s", mu_buf_cstr(&b));
