@@ -16,6 +16,7 @@
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
 #include "agent/link/link.h"
+#include "agent/link/reach.h"
 #include "agent/pulse.h"
 #include "agent/watchdog.h"
 #include "agent/workers/output.h"
@@ -25,6 +26,7 @@
 #include "base/mem.h"
 #include "base/addr.h"
 #include "base/clock.h"
+#include "base/holder.h"
 
 /* A worker that failed in the present round, for the report. */
 struct failed {
@@ -49,6 +51,7 @@ struct agent {
     uv_loop_t loop;
     struct life life;
     struct link *link;
+    struct reach reach;
     struct work *work;
     struct output *output;
     struct plan *plan;
@@ -62,6 +65,7 @@ struct agent {
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
     uv_timer_t goodbye; /* Limit of waiting for others that need our server. */
+    bool lookups_left;  /* A thread waits for a name server: the process ends without it. */
     bool stuck;         /* Processes of the round do not end after SIGKILL. */
     bool left;          /* Everything is closed but what the loop closes by itself. */
     uv_signal_t signals[AGENT_SIGNALS_MAX];
@@ -577,6 +581,8 @@ static void leave(struct agent *a)
 {
     a->leaving = true;
     output_finish(a->output);
+    reach_cancel(&a->reach);
+    a->lookups_left = link_has_lookups(a->link);
     link_close(a->link, on_link_closed, a);
     a->stuck = work_is_running(a->work);
     if (a->stuck) /* What the kernel cannot end keeps its handles; the process ends around them. */
@@ -624,6 +630,9 @@ static void carry_out(struct agent *a, const struct life_action *action)
     case LIFE_ACT_SEND:
         life_message(&a->life, action, &m);
         link_send(a->link, &m);
+        break;
+    case LIFE_ACT_REACH:
+        reach_begin(&a->reach, a->life.start.lead_addr, (uint16_t)a->life.start.lead_port);
         break;
     case LIFE_ACT_SPAWN:
         spawn(a);
@@ -690,7 +699,7 @@ static void step(struct agent *a, struct life_event *ev)
 static void share_rdzv(struct agent *a)
 {
     struct ctl_hello *h = &a->life.config.hello;
-    if (a->o->rdzv != AGENT_RDZV_STATIC || a->rank0_serves_store)
+    if (a->o->rdzv != AGENT_RDZV_STATIC || a->rank0_serves_store || a->o->store_port != 0)
         return;
     hosting_store_at_rdzv(&a->hosting);
     if (h->local_addr[0] == '\0')
@@ -735,12 +744,14 @@ static bool on_nobody_listens(void *arg, const char *host, uint16_t port)
 }
 
 /* The worker store is reached where the server reaches us; a name the user gave may lead anywhere.
- * Reached over loopback we share the server's host, which says nothing of the other nodes. */
+ * Reached over loopback we share the server's host, which says nothing of the other nodes, unless
+ * the server listens there alone. */
 static void choose_store_host(struct agent *a)
 {
     struct hosting *h = &a->hosting;
     link_local_address(a->link, h->store_host);
-    if (a->o->nodes_max > 1 && mu_addr_is_loopback(h->store_host))
+    if (a->o->nodes_max > 1 && mu_addr_is_loopback(h->store_host) &&
+        !mu_holder_is_loopback_only(a->o->endpoint.port))
         (void)mu_strcopy(h->store_host, sizeof h->store_host, "*"); /* It fits. */
 }
 
@@ -749,21 +760,34 @@ static void on_up(void *arg, const char *text)
     struct agent *a = arg;
     struct mu_err err = {0};
     uint16_t port = 0;
-    if (a->hosting.next_store_fd < 0) {
+    if (a->hosting.next_store_fd < 0 && a->hosting.store == NULL) {
         if (a->o->local_addr == NULL || a->o->rdzv == AGENT_RDZV_STANDALONE)
             choose_store_host(a);
-        if (a->hosting.store == NULL && hosting_reserve_store(&a->hosting, &port, &err) < 0)
+        if (hosting_reserve_store(&a->hosting, &port, &err) < 0)
             say_err(a, &err);
         life_set_store_port(&a->life, port);
     }
     step(a, &(struct life_event){.type = LIFE_EV_LINK_UP, .text = text});
 }
 
-static void on_lost(void *arg, const char *text)
+static void on_lost(void *arg, bool stranger, const char *text)
 {
     struct agent *a = arg;
+    char full[512];
+    char holder[96] = "";
     mu_log(MU_INFO, "link.lost", "reason=\"%s\"", text);
-    step(a, &(struct life_event){.type = LIFE_EV_LINK_LOST, .text = text});
+    const char *server = link_server_address(a->link);
+    if (stranger && mu_addr_is_local(server))
+        (void)mu_holder_words(server, a->o->endpoint.port, holder, sizeof holder);
+    (void)snprintf(full, sizeof full, "%s%s", text, holder);
+    step(a, &(struct life_event){.type = LIFE_EV_LINK_LOST, .stranger = stranger, .text = full});
+}
+
+static void on_reach(void *arg, bool reached, const char *text)
+{
+    struct agent *a = arg;
+    step(a,
+         &(struct life_event){.type = reached ? LIFE_EV_REACHED : LIFE_EV_UNREACHED, .text = text});
 }
 
 static void on_failed(void *arg, bool refused, const char *text)
@@ -778,8 +802,8 @@ static void on_message(void *arg, const struct ctl_msg *m)
     static const int events[CTL_TYPE_COUNT] = {
         [CTL_WELCOME] = LIFE_EV_WELCOME + 1, [CTL_REFUSED] = LIFE_EV_REFUSED + 1,
         [CTL_WAITING] = LIFE_EV_WAITING + 1, [CTL_START] = LIFE_EV_START + 1,
-        [CTL_STOP] = LIFE_EV_STOP + 1,       [CTL_BEAT] = LIFE_EV_BEAT + 1,
-        [CTL_END] = LIFE_EV_END + 1};
+        [CTL_GO] = LIFE_EV_GO + 1,           [CTL_STOP] = LIFE_EV_STOP + 1,
+        [CTL_BEAT] = LIFE_EV_BEAT + 1,       [CTL_END] = LIFE_EV_END + 1};
     struct agent *a = arg;
     if (m->type == CTL_STOP && a->life.state == LIFE_FINISHED)
         renew_store(a); /* Nothing of ours runs: STOPPED goes out at once. */
@@ -898,6 +922,7 @@ static int make_life(struct agent *a, struct mu_err *err)
     int r = make_hello(a, &c.hello, err);
     if (r < 0)
         return r;
+    (void)snprintf(c.server, sizeof c.server, "%s:%u", a->o->endpoint.host, a->o->endpoint.port);
     if (a->o->rdzv != AGENT_RDZV_STANDALONE)
         (void)snprintf(c.meeting, sizeof c.meeting, "job '%s' at %s:%u", a->run_id,
                        a->o->endpoint.host, a->o->endpoint.port);
@@ -1076,6 +1101,8 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
         return 1;
     }
     hosting_init(&a.hosting, &a.loop);
+    a.hosting.store_port_wanted = options->store_port;
+    a.reach = (struct reach){.loop = &a.loop, .on_result = on_reach, .arg = &a};
     (void)uv_timer_init(&a.loop, &a.timer);
     (void)uv_timer_init(&a.loop, &a.goodbye);
     first_init(&a.first, &a.loop);
@@ -1090,7 +1117,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     while (uv_run(&a.loop, UV_RUN_ONCE) != 0) {
         if (a.leaving)
             look_after_leaving(&a);
-        if (a.left && a.stuck)
+        if (a.left && (a.stuck || a.lookups_left))
             break;
     }
     plan_cleanup(a.plan);
@@ -1100,5 +1127,9 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     plan_free(a.plan);
     life_fini(&a.life);
     (void)uv_loop_close(&a.loop);
+    if (a.lookups_left) { /* libuv would wait for its threads. */
+        (void)fflush(NULL);
+        _exit(status);
+    }
     return status;
 }

@@ -49,7 +49,8 @@ int hosting_reserve_store(struct hosting *h, uint16_t *ret_port, struct mu_err *
         return 0;
     }
     if (h->next_store_fd < 0) {
-        int fd = mu_listen(h->store_host, 0, MU_LISTEN_BACKLOG, &h->next_store_port, err);
+        int fd = mu_listen(h->store_host, h->store_port_wanted, MU_LISTEN_BACKLOG,
+                           &h->next_store_port, err);
         if (fd < 0)
             return mu_err_wrap(err, "a port for the worker store");
         h->next_store_fd = fd;

@@ -19,9 +19,10 @@ struct hosting {
     struct srv *store; /* Of the round that we lead; NULL: none. */
     int next_store_fd; /* Bound and listening for a round to come; -1: none. */
     uint16_t next_store_port;
-    char store_host[64]; /* Address it is bound to; "*": every address. */
-    bool store_at_rdzv;  /* The worker store is the rendezvous' own, at its port. */
-    uint32_t closing;    /* Servers whose handles are not all closed yet. */
+    uint16_t store_port_wanted; /* --store-port; 0: any free one. */
+    char store_host[64];        /* Address it is bound to; "*": every address. */
+    bool store_at_rdzv;         /* The worker store is the rendezvous' own, at its port. */
+    uint32_t closing;           /* Servers whose handles are not all closed yet. */
 };
 
 void hosting_init(struct hosting *h, uv_loop_t *loop);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/options_table.h"
+#include "base/addr.h"
 #include "base/words.h"
 
 #define NS_PER_S INT64_C(1000000000)
@@ -181,7 +182,14 @@ static void be_standalone(struct reading *rd)
 static int read_endpoint(struct reading *rd, const char *text, int default_port, const char *what)
 {
     int r = mu_parse_endpoint(text, default_port, what, &rd->o->endpoint, rd->err);
-    return r < 0 ? option_fail_as(rd, 1) : 0;
+    if (r < 0)
+        return option_fail_as(rd, 1);
+    if (mu_addr_is_link_local(rd->o->endpoint.host))
+        return option_fail(rd, 1,
+                           "%s: %.64s is a link-local address, which other hosts cannot use as it "
+                           "is: give a name or a global address",
+                           what, rd->o->endpoint.host);
+    return 0;
 }
 
 static int check_node_rank(struct reading *rd)
@@ -204,9 +212,9 @@ static int be_c10d(struct reading *rd)
 {
     const char *text = rd->endpoint;
     rd->o->rdzv = AGENT_RDZV_DYNAMIC;
-    if (rd->node_rank_given && rd->o->node_rank > 0)
-        option_note(rd, "--node-rank has no effect with backend c10d: ranks follow host names");
-    rd->o->node_rank = -1;
+    int r = check_node_rank(rd); /* Beyond torchrun, which ignores it here. */
+    if (r < 0)
+        return r;
     if (rd->text[option_row_of("on-join") - option_rows] == NULL)
         rd->o->on_join_restart = true; /* Who speaks torchrun's words gets its way of growing. */
     if (text == NULL || text[strspn(text, " \t")] == '\0') {
@@ -337,8 +345,8 @@ int option_resolve_rdzv(struct reading *rd)
             o->join_timeout_ns = o->connect_timeout_ns = c.timeout_ns;
         return 0;
     }
-    if (c.join_timeout_ns > 0)
-        o->join_timeout_ns = c.join_timeout_ns;
+    if (c.join_timeout_ns > 0) /* The whole wait, so far as read_timeout does not say more. */
+        o->join_timeout_ns = o->connect_timeout_ns = c.join_timeout_ns;
     if (c.last_call_ns > 0)
         o->last_call_ns = c.last_call_ns;
     if (c.read_timeout_ns > 0)

@@ -408,6 +408,15 @@ static int set_server_timeout(struct reading *rd, const char *text, const char *
     return seconds(rd, text, 1, what, &rd->o->server_timeout_ns);
 }
 
+static int set_store_port(struct reading *rd, const char *text, const char *what)
+{
+    int64_t port = 0;
+    int r = option_int(rd, 2, text, 0, 65535, what, &port);
+    if (r == 0)
+        rd->o->store_port = (uint16_t)port;
+    return r;
+}
+
 static int set_topology(struct reading *rd, const char *text, const char *what)
 {
     if (strlen(text) >= MU_HOST_BYTES)
@@ -495,7 +504,7 @@ const struct option_row option_rows[] = {
      "Lines of --tee's stdout with one of these words in them go to attempt_N/filtered_stdout.log as well. As in "
      "loss,epoch; a comma is written twice."},
     {"duplicate-stderr-filters", 0, 0, "LIST", set_copy_stderr, NULL, "The same for stderr and filtered_stderr.log."},
-    {"node-rank", 0, 0, "N", set_node_rank, NULL, "The rank this node wants among the nodes. Not with backend c10d."},
+    {"node-rank", 0, 0, "N", set_node_rank, NULL, "The rank this node wants among the nodes. Refused where another node has it."},
     {"master-addr", 0, 0, "HOST", set_master_addr, "127.0.0.1", "Where nodes meet, static, when there is no endpoint."},
     {"master-port", 0, 0, "PORT", set_master_port, "29500",
      "And on which port. Giving it on a single node means: meet there, not by yourself."},
@@ -544,6 +553,9 @@ const struct option_row option_rows[] = {
      "What workers write to the console plainly gets --tee's prefix before each line, too. No files."},
     {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",
      "How long a lost server is waited for once something is needed from it. Workers run on meanwhile."},
+    {"store-port", 0, OPTION_OWN | OPTION_NO_PET, "PORT", set_store_port, "0",
+     "Port of the workers' store (MASTER_PORT) where this node leads, for firewalls; 0: any free one. The same on every "
+     "node, since any may lead; not for several agents on one host."},
     {"topology", 0, OPTION_OWN, "KEY", set_topology, NULL,
      "Sorts before the host name when ranks are first given out: nodes of one rack or switch get neighbouring ranks."},
     {"log-format", 0, OPTION_OWN | OPTION_WORDS, "text|json", set_log_format, "text",

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/holder.h"
 #include "base/str.h"
 
 int mu_addr_parse(const char *host, uint16_t port, struct mu_addr *ret)
@@ -72,6 +73,16 @@ uint16_t mu_addr_port(const struct sockaddr *sa)
 bool mu_addr_is_loopback(const char *host)
 {
     return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
+bool mu_addr_is_link_local(const char *host)
+{
+    struct mu_addr a;
+    struct sockaddr_in6 in6;
+    if (mu_addr_parse(host, 0, &a) < 0 || a.ss.ss_family != AF_INET6)
+        return false;
+    memcpy(&in6, &a.ss, sizeof in6);
+    return IN6_IS_ADDR_LINKLOCAL(&in6.sin6_addr);
 }
 
 bool mu_addr_is_local(const char *numeric_host)
@@ -139,6 +150,7 @@ int mu_listen(const char *host, uint16_t port, int backlog, uint16_t *ret_port, 
 {
     bool any = host[0] == '\0' || strcmp(host, "*") == 0;
     struct mu_addr a;
+    char shown[72];
     int fd = -EAFNOSUPPORT;
     if (any) {
         if (mu_addr_parse("::", port, &a) == 0)
@@ -150,8 +162,13 @@ int mu_listen(const char *host, uint16_t port, int backlog, uint16_t *ret_port, 
             return mu_err_set(err, -EINVAL, "'%s' is not a numeric address", host);
         fd = listen_on(&a, false, backlog);
     }
-    if (fd == -EADDRINUSE)
-        return mu_err_set(err, fd, "port %u is taken: choose another, or stop who has it", port);
+    if (fd == -EADDRINUSE) {
+        char holder[96];
+        const char *at = any ? "*" : host;
+        (void)snprintf(shown, sizeof shown, strchr(at, ':') != NULL ? "[%.60s]" : "%.60s", at);
+        return mu_err_set(err, fd, "%s:%u is taken%s: choose another port, or stop who has it",
+                          shown, port, mu_holder_words(host, port, holder, sizeof holder));
+    }
     if (fd == -EADDRNOTAVAIL)
         return mu_err_set(err, fd, "%s is not an address of this machine", host);
     if (fd < 0)

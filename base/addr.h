@@ -23,6 +23,8 @@ int mu_addr_parse(const char *host, uint16_t port, struct mu_addr *ret);
 char *mu_addr_host(const struct sockaddr *sa, char *ret);
 uint16_t mu_addr_port(const struct sockaddr *sa);
 bool mu_addr_is_loopback(const char *numeric_host);
+/* fe80::…: it means something on one link alone, and with the name of this host's interface. */
+bool mu_addr_is_link_local(const char *numeric_host);
 
 /* True when `numeric_host` is an address of an interface of this machine (loopback included). */
 bool mu_addr_is_local(const char *numeric_host);
@@ -34,7 +36,7 @@ void mu_addr_primary(char *ret);
 /* A bound and listening TCP socket, close-on-exec, non-blocking, TCP_NODELAY and keepalive
  * inherited by what it accepts. host: numeric; "" or "*" means every address, IPv6 with IPv4
  * mapped, or IPv4 alone where there is no IPv6. ret_port: the port it got. Returns the descriptor,
- * or a negative errno with a sentence (-EADDRINUSE: who has it is for the user to find). */
+ * or a negative errno with a sentence (-EADDRINUSE: it names who has it where that may be read). */
 int mu_listen(const char *host, uint16_t port, int backlog, uint16_t *ret_port, struct mu_err *err);
 
 #endif

@@ -147,6 +147,12 @@ void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b)
     case MU_CAUSE_JOIN_TIMEOUT:
         (void)mu_buf_adds(b, "too few nodes came in time");
         break;
+    case MU_CAUSE_UNREACHED:
+        if (c->message[0] == '\0')
+            (void)mu_buf_addf(b, "%s cannot reach the node that leads the round", host);
+        else
+            (void)mu_buf_adds(b, c->message); /* It names both. */
+        return;
     case MU_CAUSE_SERVER_LOST:
         (void)mu_buf_adds(b, "the rendezvous server does not answer");
         break;

@@ -22,6 +22,7 @@
     X(NODE_JOINED, "node_joined", 0)     /* A newcomer, where --on-join=restart. */                \
     X(NODE_FAILED, "node_failed", 1)   /* An agent cannot go on: unkillable worker, full disk. */  \
     X(JOIN_TIMEOUT, "join_timeout", 0) /* Too few nodes came in time. */                           \
+    X(UNREACHED, "unreached", 0)       /* A node cannot reach the lead's store. Ends the job. */   \
     X(SERVER_LOST, "server_lost", 0)   /* An agent's own verdict: nobody answers any more. */
 
 enum mu_cause_kind {

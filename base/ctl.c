@@ -84,6 +84,12 @@ static const struct field waiting_fields[] = {CTL_WAITING_FIELDS(S, I, L, C)};
 #define MSG struct ctl_start
 static const struct field start_fields[] = {CTL_START_FIELDS(S, I, L, C)};
 #undef MSG
+#define MSG struct ctl_reached
+static const struct field reached_fields[] = {CTL_REACHED_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_go
+static const struct field go_fields[] = {CTL_GO_FIELDS(S, I, L, C)};
+#undef MSG
 #define MSG struct ctl_started
 static const struct field started_fields[] = {CTL_STARTED_FIELDS(S, I, L, C)};
 #undef MSG

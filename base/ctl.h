@@ -51,8 +51,10 @@
     INT(store_port, 0, 65535, 1, 0,                                                                \
         "port already bound here for the worker store, should this node lead; 0: none")            \
     INT(round, 0, UINT32_MAX, 0, 0, "resume: the round this agent is in; 0: none")                 \
-    INT(round_state, 0, 3, 0, 0,                                                                   \
-        "resume: 0 workers run, 1 all exited 0, 2 being stopped, 3 stopped")                       \
+    INT(round_state, 0, 4, 0, 0,                                                                   \
+        "resume: 0 workers run, 1 all exited 0, 2 being stopped, 3 stopped, 4 not begun: it "      \
+        "waits "                                                                                   \
+        "for go")                                                                                  \
     INT(round_node_rank, 0, MU_NODES_MAX, 0, 0, "resume: its node rank in that round")             \
     INT(round_nodes, 0, MU_NODES_MAX, 0, 0, "resume: nodes of that round")                         \
     INT(round_restarts, 0, MU_RESTARTS_MAX, 0, 0, "resume: restarts used when that round began")   \
@@ -87,7 +89,16 @@
     STR(lead_addr, MU_HOST_BYTES, 1, "where the lead serves the worker store (MASTER_ADDR)")       \
     INT(lead_port, 0, 65535, 1, 0, "and on which port (MASTER_PORT)")                              \
     INT(fence_ms, 1, INT64_C(86400000000), 1, 3000,                                                \
-        "silence this round allows; an agent stops its workers after 0.7 of it")
+        "silence this round allows; an agent stops its workers after 0.7 of it")                   \
+    INT(reach_ms, 0, 86400000, 0, 0,                                                               \
+        "0: start at once; else connect to lead_addr and lead_port within that time, say reached " \
+        "or failed, and start on go")
+
+#define CTL_REACHED_FIELDS(STR, INT, INTS, CAUSE)                                                  \
+    INT(round, 1, UINT32_MAX, 1, 1, "the round: its lead's store can be reached from here")
+
+#define CTL_GO_FIELDS(STR, INT, INTS, CAUSE)                                                       \
+    INT(round, 1, UINT32_MAX, 1, 1, "the round: every node reaches the lead's store")
 
 #define CTL_STARTED_FIELDS(STR, INT, INTS, CAUSE)                                                  \
     INT(round, 1, UINT32_MAX, 1, 1, "the round")                                                   \
@@ -149,6 +160,8 @@
     X(REFUSED, refused, 'S', "you are not; the connection closes")                                 \
     X(WAITING, waiting, 'S', "what the job waits for, so that no wait is silent")                  \
     X(START, start, 'S', "the round begins: start your workers with these ranks")                  \
+    X(REACHED, reached, 'A', "workers started here will find their store")                         \
+    X(GO, go, 'S', "all nodes said reached: start your workers now")                               \
     X(STARTED, started, 'A', "they run")                                                           \
     X(EXITED, exited, 'A', "one of them exited well")                                              \
     X(FAILED, failed, 'A', "one of them failed")                                                   \

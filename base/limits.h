@@ -42,7 +42,17 @@
 #define MU_FIRST_ANSWER_NS                                                                         \
     INT64_C(10000000000) /* A server answers a hello at once; what is silent for so long is none.  \
                           */
-#define MU_FIRST_BYTES_NS INT64_C(30000000000) /* A connection that says nothing. */
+#define MU_REACH_NS                                                                                \
+    INT64_C(10000000000) /* For the lead's store to be reached: three lost SYNs.                   \
+                          */
+#define MU_REACH_AGAIN_NS                                                                          \
+    INT64_C(60000000000) /* The same for nodes that had reached one another before. */
+#define MU_REACH_NODES_MAX                                                                         \
+    2048 /* Larger rounds start at once: all who look are in the lead's backlog together. */
+#define MU_FIRST_WORD_NS INT64_C(3500000000)      /* A wait is spoken of before 5 s have passed, */
+#define MU_WORD_GAP_MAX_NS INT64_C(50000000000)   /* and then ever less often, but each minute. */
+#define MU_WORD_GAP_LONG_NS INT64_C(300000000000) /* The same for who waits for others to work. */
+#define MU_FIRST_BYTES_NS INT64_C(30000000000)    /* A connection that says nothing. */
 #define MU_GOODBYE_NS                                                                              \
     INT64_C(5000000000) /* How long a server that is about to end waits for its peers to read the  \
                            end. */

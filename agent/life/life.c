@@ -12,10 +12,10 @@
 #define SIGNO_TERM                                                                                 \
     15 /* Linux on every architecture we run on; <signal.h>'s numbers are the system's. */
 #define SAME_WORD_NS NS_PER_S /* Signals closer than this are one. */
-#define FIRST_WORD_NS (5 * NS_PER_S)
-#define WORD_GAP_MAX_NS (300 * NS_PER_S)
 #define BACKOFF_MIN_NS (20 * NS_PER_MS)
 #define BACKOFF_MAX_NS (1000 * NS_PER_MS)
+#define STRANGER_NS (2 * NS_PER_S)
+#define REACH_GAP_NS (200 * NS_PER_MS)
 #define TELL_EXITS_NS                                                                              \
     (200 * NS_PER_MS) /* Single good exits are told in one go: 256 that come at once are one       \
                          FINISHED. */
@@ -32,6 +32,7 @@ struct life_row {
 };
 
 static life_row_fn greet, link_lost, link_failed, beat_answered, welcome, refused, waiting;
+static life_row_fn go_told, reached_lead, unreached_lead, start_workers, checking_deadline;
 static life_row_fn start, start_again, start_too_late, stop_other_round, stop_told, stop_again,
     end_here, end_first_stop, end_noted;
 static life_row_fn spawned, spawn_failed, worker_exit, tell_silent, worker_hung, stopping_exit,
@@ -52,14 +53,38 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_WELCOME]      = ROW(JOINING,  welcome),
         [LIFE_EV_REFUSED]      = ROW(JOINING,  refused),
         [LIFE_EV_WAITING]      = ROW(JOINING,  waiting),
-        [LIFE_EV_START]        = ROW(RUNNING,  start),
+        [LIFE_EV_START]        = ROW(CHECKING, start),
+        [LIFE_EV_GO]           = ROW(JOINING,  NULL),          /* Of a round that is over. */
         [LIFE_EV_STOP]         = ROW(JOINING,  stop_other_round), /* Of a round that is gone here: say so. */
         [LIFE_EV_END]          = ROW(JOINING,  end_here),
         [LIFE_EV_BEAT]         = ROW(JOINING,  beat_answered),
+        [LIFE_EV_REACHED]      = ROW(JOINING,  NULL),          /* Too late: the round is over. */
+        [LIFE_EV_UNREACHED]    = ROW(JOINING,  NULL),
         [LIFE_EV_SIGNAL]       = ROW(JOINING,  signal_idle),
         [LIFE_EV_OWNER_GONE]   = ROW(JOINING,  signal_idle),
         [LIFE_EV_DEADLINE]     = ROW(JOINING,  joining_deadline),
         [LIFE_EV_GONE_FINAL]   = ROW(ENDING,   wait_for_last_word),
+        [LIFE_EV_QUIT]         = ROW(EXITED,   quit),
+    },
+    [LIFE_CHECKING] = {
+        [LIFE_EV_LINK_UP]      = ROW(CHECKING, greet),
+        [LIFE_EV_LINK_LOST]    = ROW(CHECKING, link_lost),
+        [LIFE_EV_LINK_FAILED]  = ROW(CHECKING, link_failed),
+        [LIFE_EV_WELCOME]      = ROW(CHECKING, welcome),
+        [LIFE_EV_REFUSED]      = ROW(CHECKING, refused),
+        [LIFE_EV_WAITING]      = ROW(CHECKING, waiting),
+        [LIFE_EV_START]        = ROW(CHECKING, start_again),
+        [LIFE_EV_GO]           = ROW(CHECKING, go_told),
+        [LIFE_EV_STOP]         = ROW(CHECKING, stop_told),
+        [LIFE_EV_END]          = ROW(CHECKING, end_here),
+        [LIFE_EV_BEAT]         = ROW(CHECKING, beat_answered),
+        [LIFE_EV_REACHED]      = ROW(CHECKING, reached_lead),
+        [LIFE_EV_UNREACHED]    = ROW(CHECKING, unreached_lead),
+        [LIFE_EV_SIGNAL]       = ROW(CHECKING, signal_idle),
+        [LIFE_EV_OWNER_GONE]   = ROW(CHECKING, signal_idle),
+        [LIFE_EV_DEADLINE]     = ROW(CHECKING, checking_deadline),
+        [LIFE_EV_CLEARED]      = ROW(RUNNING,  start_workers),
+        [LIFE_EV_BROKEN]       = ROW(STOPPING, stop_workers),
         [LIFE_EV_QUIT]         = ROW(EXITED,   quit),
     },
     [LIFE_RUNNING] = {
@@ -70,6 +95,9 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_REFUSED]      = ROW(RUNNING,  refused),
         [LIFE_EV_WAITING]      = ROW(RUNNING,  waiting),
         [LIFE_EV_START]        = ROW(RUNNING,  start_again),
+        [LIFE_EV_GO]           = ROW(RUNNING,  NULL),          /* Said twice, or too late. */
+        [LIFE_EV_REACHED]      = ROW(RUNNING,  NULL),          /* Of a try in an earlier round. */
+        [LIFE_EV_UNREACHED]    = ROW(RUNNING,  NULL),
         [LIFE_EV_STOP]         = ROW(RUNNING,  stop_told),
         [LIFE_EV_END]          = ROW(RUNNING,  end_first_stop),
         [LIFE_EV_BEAT]         = ROW(RUNNING,  beat_answered),
@@ -92,6 +120,9 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_REFUSED]      = ROW(FINISHED, refused),
         [LIFE_EV_WAITING]      = ROW(FINISHED, waiting),
         [LIFE_EV_START]        = ROW(FINISHED, start_again),
+        [LIFE_EV_GO]           = ROW(FINISHED, NULL),          /* Said twice, or too late. */
+        [LIFE_EV_REACHED]      = ROW(FINISHED, NULL),          /* Of a try in an earlier round. */
+        [LIFE_EV_UNREACHED]    = ROW(FINISHED, NULL),
         [LIFE_EV_STOP]         = ROW(FINISHED, stop_told),
         [LIFE_EV_END]          = ROW(FINISHED, end_first_stop),
         [LIFE_EV_BEAT]         = ROW(FINISHED, beat_answered),
@@ -111,8 +142,11 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_WAITING]      = ROW(STOPPING, waiting),
         [LIFE_EV_STOP]         = ROW(STOPPING, stop_again),
         [LIFE_EV_START]        = ROW(STOPPING, start_again),
+        [LIFE_EV_GO]           = ROW(STOPPING, NULL),          /* Said twice, or too late. */
         [LIFE_EV_END]          = ROW(STOPPING, end_noted),
         [LIFE_EV_BEAT]         = ROW(STOPPING, beat_answered),
+        [LIFE_EV_REACHED]      = ROW(STOPPING, NULL),          /* Too late: the round is being stopped. */
+        [LIFE_EV_UNREACHED]    = ROW(STOPPING, NULL),
         [LIFE_EV_WORKER_EXIT]  = ROW(STOPPING, stopping_exit), /* A consequence of the stop, mostly. */
         [LIFE_EV_ALL_GONE]     = ROW(STOPPING, count_gone),
         [LIFE_EV_SIGNAL]       = ROW(STOPPING, signal_stopping),
@@ -131,6 +165,9 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_WAITING]      = ROW(ENDING,   waiting),
         [LIFE_EV_STOP]         = ROW(ENDING,   stop_other_round),
         [LIFE_EV_START]        = ROW(ENDING,   start_too_late), /* A restarted server that never heard of the end. */
+        [LIFE_EV_GO]           = ROW(ENDING,   NULL),          /* As above, of a round that is over. */
+        [LIFE_EV_REACHED]      = ROW(ENDING,   NULL),
+        [LIFE_EV_UNREACHED]    = ROW(ENDING,   NULL),
         [LIFE_EV_END]          = ROW(ENDING,   end_here),
         [LIFE_EV_BEAT]         = ROW(ENDING,   beat_answered),
         [LIFE_EV_SIGNAL]       = ROW(ENDING,   signal_idle),
@@ -146,6 +183,9 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_REFUSED]      = ROW(EXITED,   NULL),
         [LIFE_EV_WAITING]      = ROW(EXITED,   NULL),
         [LIFE_EV_START]        = ROW(EXITED,   NULL),
+        [LIFE_EV_GO]           = ROW(EXITED,   NULL),
+        [LIFE_EV_REACHED]      = ROW(EXITED,   NULL),
+        [LIFE_EV_UNREACHED]    = ROW(EXITED,   NULL),
         [LIFE_EV_STOP]         = ROW(EXITED,   NULL),
         [LIFE_EV_END]          = ROW(EXITED,   NULL),
         [LIFE_EV_BEAT]         = ROW(EXITED,   NULL),
@@ -260,7 +300,8 @@ static void try_connect(struct life *l)
 /* Is there something that only a server can give? Then its absence has a limit. */
 static bool needs_server(const struct life *l)
 {
-    return l->state == LIFE_JOINING || l->state == LIFE_FINISHED || l->failure_untold;
+    return l->state == LIFE_JOINING || l->state == LIFE_CHECKING || l->state == LIFE_FINISHED ||
+           l->failure_untold;
 }
 
 static void retry_later(struct life *l, int64_t now_ns)
@@ -281,8 +322,8 @@ static void note_words(struct life *l, const struct life_event *ev)
 
 static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
-    note_words(l, ev);
-    l->told_why = false;
+    if (!l->told_why)
+        note_words(l, ev);
     l->link_up = true;
     l->connecting = false;
     l->connect_at_ns = NEVER;
@@ -295,6 +336,22 @@ static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
     if (l->failure_untold && l->state == LIFE_JOINING)
         send(l, CTL_STOPPED);
     return 0;
+}
+
+/* Another program's port: waiting would not help. It is asked again for a moment, as a proxy may
+ * answer so before the server behind it is up. */
+static int leave_to_stranger(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (l->welcomed || now_ns - l->stranger_ns < STRANGER_NS)
+        return 0;
+    char text[400];
+    (void)snprintf(text, sizeof text, "%.255s: choose another port, or stop that program",
+                   l->last_error);
+    struct mu_cause c = cause_here(l, MU_CAUSE_NODE_FAILED, text, ev->unix_ms);
+    take_cause(l, &c, NULL);
+    l->exit_status = 1;
+    l->leaving = true;
+    return LIFE_EV_QUIT;
 }
 
 static int link_lost(struct life *l, int64_t now_ns, const struct life_event *ev)
@@ -310,15 +367,23 @@ static int link_lost(struct life *l, int64_t now_ns, const struct life_event *ev
     else if (now_ns - l->hello_sent_ns >= l->beat_ns)
         l->backoff_ns = BACKOFF_MIN_NS;
     l->link_welcomed = false;
+    if (l->unserved_ns == NEVER)
+        l->unserved_ns = now_ns;
+    if (!ev->stranger)
+        l->stranger_ns = NEVER;
+    else if (l->stranger_ns == NEVER)
+        l->stranger_ns = now_ns;
     retry_later(l, now_ns);
-    return 0;
+    return ev->stranger && l->state == LIFE_JOINING ? leave_to_stranger(l, now_ns, ev) : 0;
 }
 
 static int link_failed(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     l->connecting = false;
+    l->stranger_ns = NEVER;
     if (ev->refused)
         l->heard_ns = now_ns; /* No server process, so nobody decides anything meanwhile. */
+    l->told_why = false;
     note_words(l, ev);
     retry_later(l, now_ns);
     return 0;
@@ -343,6 +408,10 @@ static int welcome(struct life *l, int64_t now_ns, const struct life_event *ev)
         l->heard_ns = l->hello_sent_ns;
     l->welcomed = true;
     l->link_welcomed = true;
+    l->told_why = false;
+    l->unserved_ns = NEVER;
+    l->next_word_ns = now_ns;
+    l->word_gap_ns = MU_FIRST_WORD_NS;
     /* Counted from our last word: a server that has much to do greets late. */
     if (l->link_up)
         l->beat_at_ns += w->beat_ms * NS_PER_MS - l->beat_ns;
@@ -428,18 +497,73 @@ static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
     }
     if (now_ns >= fence_at(l))
         return fence(l, ev->unix_ms); /* It was so long under way that the round may be over. */
+    if (l->start.reach_ms == 0)
+        return LIFE_EV_CLEARED;
+    l->reach_until_ns = now_ns + l->start.reach_ms * NS_PER_MS;
+    l->reach_at_ns = NEVER;
+    l->reach_error[0] = '\0';
+    l->reach_word_ns = now_ns + MU_FIRST_WORD_NS;
+    l->reached = l->start.node_rank == 0; /* It leads. */
+    if (l->reached)
+        send(l, CTL_REACHED);
+    else
+        act(l, LIFE_ACT_REACH);
+    return 0;
+}
+
+static int reached_lead(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    l->reached = true;
+    send(l, CTL_REACHED);
+    return 0;
+}
+
+static int unreached_lead(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (ev->text != NULL)
+        (void)snprintf(l->reach_error, sizeof l->reach_error, "%.127s", ev->text);
+    l->reach_at_ns = now_ns + REACH_GAP_NS;
+    return 0;
+}
+
+/* All nodes of the round reach the lead. */
+static int go_told(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (ev->msg->u.go.round != l->start.round || !l->reached)
+        return 0;
+    return now_ns >= fence_at(l) ? fence(l, ev->unix_ms) : LIFE_EV_CLEARED;
+}
+
+static int start_workers(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
     l->alive = (uint32_t)l->config.hello.nproc;
     l->gone = false;
     act(l, LIFE_ACT_SPAWN);
     return 0;
 }
 
+/* The server, which knows the lead's name, makes the whole sentence of it. */
+static int give_lead_up(struct life *l, int64_t unix_ms)
+{
+    char text[240];
+    (void)snprintf(text, sizeof text, "%s, tried for %" PRId64 " s",
+                   l->reach_error[0] != '\0' ? l->reach_error : "no answer",
+                   l->start.reach_ms / 1000);
+    struct mu_cause c = cause_here(l, MU_CAUSE_UNREACHED, text, unix_ms);
+    fail_here(l, &c, NULL);
+    return LIFE_EV_BROKEN;
+}
+
 /* START of the round we are in: the server thinks the first one was lost. Of another round it never
  * is (server's rule). */
 static int start_again(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
-    if (ev->msg->u.start.round == l->start.round && l->spawned)
+    if (ev->msg->u.start.round != l->start.round)
+        return 0;
+    if (l->spawned)
         send(l, CTL_STARTED);
+    else if (l->state == LIFE_CHECKING && l->reached)
+        send(l, CTL_REACHED);
     return 0;
 }
 
@@ -580,6 +704,9 @@ static int stop_workers(struct life *l, int64_t now_ns, const struct life_event 
     l->killed = false;
     l->tell_at_ns = NEVER;
     l->stop_deadline_ns = now_ns + l->config.grace_ns;
+    l->stop_began_ns = now_ns;
+    l->stop_word_ns = now_ns + MU_FIRST_WORD_NS;
+    l->stop_gap_ns = MU_FIRST_WORD_NS;
     if (l->gone)
         return nothing_left(l);
     if (l->kill_at_once) {
@@ -914,19 +1041,45 @@ static bool server_given_up(struct life *l, int64_t now_ns, int64_t unix_ms)
     return true;
 }
 
-/* No wait is silent: after 5 s, and then with growing gaps, say what is wrong with the link. */
+/* Since when we wait for a server: there is none, or it takes our bytes and says nothing. */
+static int64_t unserved_since(const struct life *l)
+{
+    if (!l->link_up || !l->link_welcomed)
+        return l->unserved_ns;
+    return l->heard_ns + 2 * l->beat_ns; /* A good one is heard once a beat. */
+}
+
+static int64_t server_word_at(const struct life *l)
+{
+    int64_t since = unserved_since(l);
+    if (since == NEVER || l->state == LIFE_ENDING || l->state == LIFE_EXITED)
+        return NEVER; /* The last word is waited for a few seconds only. */
+    return since + MU_FIRST_WORD_NS > l->next_word_ns ? since + MU_FIRST_WORD_NS : l->next_word_ns;
+}
+
+/* No wait is silent: before 5 s have passed, and then with growing gaps, say what is wrong. */
 static void say_what_is_wrong(struct life *l, int64_t now_ns)
 {
-    char text[400];
-    int64_t since = missing_since(l);
-    if (l->link_up || since == NEVER || now_ns < l->next_word_ns || now_ns - since < FIRST_WORD_NS)
+    char text[480];
+    char until[80];
+    if (now_ns < server_word_at(l))
         return;
     l->next_word_ns = now_ns + l->word_gap_ns;
-    l->word_gap_ns = l->word_gap_ns * 2 > WORD_GAP_MAX_NS ? WORD_GAP_MAX_NS : l->word_gap_ns * 2;
-    (void)snprintf(text, sizeof text,
-                   "no rendezvous server for %" PRId64 " s, trying for another %" PRId64
-                   " s: %.255s",
-                   (now_ns - since) / NS_PER_S, (give_up_at(l) - now_ns) / NS_PER_S, l->last_error);
+    l->word_gap_ns =
+        l->word_gap_ns * 2 > MU_WORD_GAP_MAX_NS ? MU_WORD_GAP_MAX_NS : l->word_gap_ns * 2;
+    int64_t end_ns = needs_server(l) ? give_up_at(l) : NEVER;
+    if (end_ns != NEVER)
+        (void)snprintf(until, sizeof until, "trying for another %" PRId64 " s",
+                       end_ns > now_ns ? (end_ns - now_ns) / NS_PER_S : 0);
+    else
+        (void)snprintf(until, sizeof until, "%strying on",
+                       l->state == LIFE_RUNNING ? "the workers run on, " : "");
+    bool mute = l->link_up && l->link_welcomed;
+    (void)snprintf(text, sizeof text, "%s for %" PRId64 " s, %s: %.255s%s",
+                   l->told_why ? "this node is not taken in" : "no rendezvous server",
+                   (now_ns - unserved_since(l)) / NS_PER_S, until,
+                   mute ? l->config.server : l->last_error,
+                   mute ? ": connected, but it does not answer" : "");
     say(l, text);
 }
 
@@ -937,8 +1090,42 @@ static int joining_deadline(struct life *l, int64_t now_ns, const struct life_ev
         l->leaving = true;
         return LIFE_EV_QUIT;
     }
-    if (!l->told_why)
-        say_what_is_wrong(l, now_ns);
+    say_what_is_wrong(l, now_ns);
+    beat_and_connect(l, now_ns);
+    return 0;
+}
+
+static void say_unreached(struct life *l, int64_t now_ns)
+{
+    char text[520];
+    if (l->reached || now_ns < l->reach_word_ns)
+        return;
+    l->reach_word_ns = now_ns + 3 * MU_FIRST_WORD_NS;
+    (void)snprintf(text, sizeof text,
+                   "the workers' store at %.255s port %" PRId64
+                   " cannot be reached yet (%s); trying "
+                   "for another %" PRId64 " s",
+                   l->start.lead_addr, l->start.lead_port,
+                   l->reach_error[0] != '\0' ? l->reach_error : "no answer",
+                   (l->reach_until_ns - now_ns) / NS_PER_S);
+    say(l, text);
+}
+
+static int checking_deadline(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (server_given_up(l, now_ns, ev->unix_ms)) {
+        l->exit_status = 1;
+        l->leaving = true;
+        return LIFE_EV_QUIT;
+    }
+    if (!l->reached && now_ns >= l->reach_until_ns)
+        return give_lead_up(l, ev->unix_ms);
+    if (now_ns >= l->reach_at_ns) {
+        l->reach_at_ns = NEVER;
+        act(l, LIFE_ACT_REACH);
+    }
+    say_unreached(l, now_ns);
+    say_what_is_wrong(l, now_ns);
     beat_and_connect(l, now_ns);
     return 0;
 }
@@ -961,6 +1148,7 @@ static int running_deadline(struct life *l, int64_t now_ns, const struct life_ev
     if (now_ns >= fence_at(l))
         return fence(l, ev->unix_ms);
     tell_exits(l, now_ns);
+    say_what_is_wrong(l, now_ns);
     beat_and_connect(l, now_ns);
     return 0;
 }
@@ -974,13 +1162,36 @@ static int finished_deadline(struct life *l, int64_t now_ns, const struct life_e
         l->leaving = true;
         return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
     }
+    say_what_is_wrong(l, now_ns);
     beat_and_connect(l, now_ns);
     return 0;
+}
+
+/* Workers that were told to end and do not. */
+static void say_who_stays(struct life *l, int64_t now_ns)
+{
+    char text[160];
+    if (l->gone || now_ns < l->stop_word_ns)
+        return;
+    l->stop_word_ns = now_ns + l->stop_gap_ns;
+    l->stop_gap_ns =
+        l->stop_gap_ns * 2 > MU_WORD_GAP_MAX_NS ? MU_WORD_GAP_MAX_NS : l->stop_gap_ns * 2;
+    int64_t left_ns = l->stop_deadline_ns > now_ns ? l->stop_deadline_ns - now_ns : 0;
+    (void)snprintf(text, sizeof text,
+                   "%u workers of this node have not ended %" PRId64
+                   " s after they were told to; %s "
+                   "%" PRId64 " s",
+                   l->alive, (now_ns - l->stop_began_ns) / NS_PER_S,
+                   l->killed ? "killed, waiting for the kernel for another" : "SIGKILL follows in",
+                   left_ns / NS_PER_S);
+    say(l, text);
 }
 
 static int stopping_deadline(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     beat_and_connect(l, now_ns);
+    say_what_is_wrong(l, now_ns);
+    say_who_stays(l, now_ns);
     if (now_ns < l->stop_deadline_ns && (l->killed || now_ns < fence_kill_at(l)))
         return 0;
     if (!l->killed) {
@@ -1009,12 +1220,13 @@ static int64_t next_deadline(const struct life *l)
     int64_t at = l->connect_at_ns;
     if (l->link_up)
         at = sooner(at, l->beat_at_ns);
-    if (l->state == LIFE_JOINING || l->state == LIFE_FINISHED)
+    if (l->state == LIFE_JOINING || l->state == LIFE_CHECKING || l->state == LIFE_FINISHED)
         at = sooner(at, give_up_at(l));
-    if (l->state == LIFE_JOINING && !l->link_up && !l->told_why && l->needed_since_ns != NEVER) {
-        int64_t word = l->needed_since_ns + FIRST_WORD_NS;
-        at = sooner(at, word > l->next_word_ns ? word : l->next_word_ns);
-    }
+    if (l->state == LIFE_CHECKING && !l->reached)
+        at = sooner(sooner(at, l->reach_word_ns), sooner(l->reach_at_ns, l->reach_until_ns));
+    at = sooner(at, server_word_at(l));
+    if (l->state == LIFE_STOPPING && !l->gone)
+        at = sooner(at, l->stop_word_ns);
     if (l->state == LIFE_RUNNING)
         at = sooner(sooner(at, l->tell_at_ns), fence_at(l));
     if (l->state == LIFE_STOPPING || l->state == LIFE_ENDING)
@@ -1043,8 +1255,10 @@ int life_init(struct life *l,
                        .backoff_ns = BACKOFF_MIN_NS,
                        .needed_since_ns = now_ns,
                        .gone = true,
-                       .next_word_ns = now_ns + FIRST_WORD_NS,
-                       .word_gap_ns = FIRST_WORD_NS,
+                       .stranger_ns = NEVER,
+                       .unserved_ns = now_ns,
+                       .next_word_ns = now_ns,
+                       .word_gap_ns = MU_FIRST_WORD_NS,
                        .tell_at_ns = NEVER,
                        .stop_deadline_ns = NEVER,
                        .signo = SIGNO_TERM,
@@ -1054,6 +1268,9 @@ int life_init(struct life *l,
                        .max_restarts = (uint32_t)config->hello.max_restarts,
                        .exit_status = 1,
                        .deadline_ns = now_ns};
+    if (config->server[0] == '\0')
+        (void)snprintf(l->config.server, sizeof l->config.server, "the server");
+    (void)snprintf(l->last_error, sizeof l->last_error, "%.200s: no answer yet", l->config.server);
     l->exits = mu_zalloc(mem, n * sizeof *l->exits);
     l->pids = mu_zalloc(mem, n * sizeof *l->pids);
     l->exit_untold = mu_zalloc(mem, n * sizeof *l->exit_untold);

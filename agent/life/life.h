@@ -23,22 +23,24 @@
 #include "base/ctl.h"
 #include "base/mem.h"
 
-/* JOINING  in no round: connecting, or waiting for START     RUNNING  workers run
+/* JOINING  in no round: connecting, or waiting for START
+ * CHECKING looks whether it reaches the lead, and waits until all do     RUNNING  workers run
  * FINISHED every worker exited with 0; other nodes go on      STOPPING the round's processes are
  * being ended ENDING   all stopped for good; waits for the server's last word        EXITED  the
  * process may exit with exit_status */
-#define LIFE_STATES(X) X(JOINING) X(RUNNING) X(FINISHED) X(STOPPING) X(ENDING) X(EXITED)
+#define LIFE_STATES(X) X(JOINING) X(CHECKING) X(RUNNING) X(FINISHED) X(STOPPING) X(ENDING) X(EXITED)
 #define X(s) LIFE_##s,
 enum life_state {
     LIFE_STATES(X) LIFE_STATE_COUNT
 };
 #undef X
 
-/* From the link: LINK_UP (connected: say hello), LINK_LOST (was up, closed or reset), LINK_FAILED
- * (an attempt failed), and the server's messages. From the workers: SPAWNED, SPAWN_FAILED,
- * WORKER_EXIT, SILENT (who of them gives no sign of life has changed), HUNG (one of them does not
- * for longer than the user allows), ALL_GONE. From the system: SIGNAL (one that is handled),
- * OWNER_GONE (the warden died). From the shell's timer: DEADLINE. */
+/* From the shell, after REACH: REACHED or UNREACHED. From the link: LINK_UP (connected: say hello),
+ * LINK_LOST (was up, closed or reset), LINK_FAILED (an attempt failed), and the server's messages.
+ * From the workers: SPAWNED, SPAWN_FAILED, WORKER_EXIT, SILENT (who of them gives no sign of life
+ * has changed), HUNG (one of them does not for longer than the user allows), ALL_GONE. From the
+ * system: SIGNAL (one that is handled), OWNER_GONE (the warden died). From the shell's timer:
+ * DEADLINE. */
 #define LIFE_EVENTS(X)                                                                             \
     X(LINK_UP)                                                                                     \
     X(LINK_LOST)                                                                                   \
@@ -47,9 +49,12 @@ enum life_state {
     X(REFUSED)                                                                                     \
     X(WAITING)                                                                                     \
     X(START)                                                                                       \
+    X(GO)                                                                                          \
     X(STOP)                                                                                        \
     X(END)                                                                                         \
     X(BEAT)                                                                                        \
+    X(REACHED)                                                                                     \
+    X(UNREACHED)                                                                                   \
     X(SPAWNED)                                                                                     \
     X(SPAWN_FAILED)                                                                                \
     X(WORKER_EXIT)                                                                                 \
@@ -61,10 +66,11 @@ enum life_state {
     X(DEADLINE)
 
 /* News that the machine tells itself within a step.
+ * CLEARED     the workers may start
  * DONE        every worker exited with 0         BROKEN  the round must be stopped here
  * GONE_REJOIN nothing is left, join again        GONE_FINAL nothing is left, no round follows QUIT
  * exit */
-#define LIFE_NEWS(X) X(DONE) X(BROKEN) X(GONE_REJOIN) X(GONE_FINAL) X(QUIT)
+#define LIFE_NEWS(X) X(CLEARED) X(DONE) X(BROKEN) X(GONE_REJOIN) X(GONE_FINAL) X(QUIT)
 #define X(e) LIFE_EV_##e,
 enum life_event_type {
     LIFE_EVENTS(X) LIFE_NEWS(X) LIFE_EV_COUNT
@@ -74,6 +80,7 @@ enum life_event_type {
 struct life_event {
     enum life_event_type type;
     const struct ctl_msg *msg; /* The server's message, borrowed for the call. */
+    bool stranger;             /* LINK_LOST: what answered speaks another protocol. */
     bool refused; /* LINK_FAILED: connection refused, that is, no server process listens there. */
     int signo;    /* SIGNAL. With a text: none came, this node is ended for that reason. */
     int workers_signo;   /* SIGNAL: what the workers get for it; 0: the same. */
@@ -84,14 +91,15 @@ struct life_event {
     int32_t named;
     const int32_t *pids;    /* SPAWNED: nproc process ids, borrowed for the call. */
     struct ctl_ints silent; /* SILENT: as the message has it; borrowed for the call. */
-    const char *text;   /* LINK_*, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL; borrowed
-                           for the call. */
+    const char *text;   /* LINK_*, UNREACHED, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL;
+                           borrowed   for the call. */
     const char *output; /* WORKER_EXIT: the last lines that it wrote, or NULL; borrowed. */
     int64_t unix_ms;    /* Wall clock, only copied into causes. */
 };
 
 /* CONNECT     begin one attempt to reach the server; LINK_UP or LINK_FAILED follows
  * SEND        make the message with life_message() and send it
+ * REACH       try once to connect to life->start's lead; REACHED or UNREACHED follows
  * SPAWN       start the workers of life->start; SPAWNED or SPAWN_FAILED follows at once
  * SIGNAL      send life->signo to every worker's group
  * KILL        SIGKILL everything of the round
@@ -101,6 +109,7 @@ struct life_event {
 enum life_action_type {
     LIFE_ACT_CONNECT,
     LIFE_ACT_SEND,
+    LIFE_ACT_REACH,
     LIFE_ACT_SPAWN,
     LIFE_ACT_SIGNAL,
     LIFE_ACT_KILL,
@@ -139,6 +148,7 @@ struct life_config {
     uint64_t seed;             /* For the jitter of reconnecting. */
     bool serves; /* The server is in this process: when it leaves, the job ends for all. */
     char meeting[MU_RUN_ID_BYTES + MU_HOST_BYTES + 32]; /* "job 'x' at n1:29500"; may be empty. */
+    char server[MU_HOST_BYTES + 16];                    /* "n1:29500", for words. */
 };
 
 struct life {
@@ -168,7 +178,11 @@ struct life {
     uint32_t alive;         /* Workers that have not exited. */
     bool gone;              /* No process of the round is left. */
     bool spawned;           /* The round's workers were started here. */
-    int32_t *exits;         /* nproc; -1000: has not exited. */
+    bool reached;           /* CHECKING: the lead's store can be reached from here. */
+    int64_t reach_at_ns;    /* CHECKING: when the next try is due; NEVER: one is under way. */
+    int64_t reach_until_ns; /* CHECKING: when it is given up. */
+    char reach_error[128];
+    int32_t *exits; /* nproc; -1000: has not exited. */
     int32_t *pids;
     bool *exit_untold; /* Exited with 0, the server does not know yet. */
     bool any_untold;
@@ -201,8 +215,14 @@ struct life {
     uint32_t max_restarts;
     int exit_status;
     char last_error[256]; /* Of the link. */
-    int64_t next_word_ns; /* JOINING without a server: when the next line about it is due. */
+    int64_t stranger_ns;  /* Since when a stranger answers, and nobody else has; NEVER: none. */
+    int64_t unserved_ns;  /* Since when no server serves us; NEVER: one does. */
+    int64_t next_word_ns; /* The next line about that is due, but not before. */
     int64_t word_gap_ns;
+    int64_t reach_word_ns; /* CHECKING: when a line is due about the lead. */
+    int64_t stop_began_ns; /* STOPPING: since when. */
+    int64_t stop_word_ns;  /* STOPPING: when the next line is due about who does not end. */
+    int64_t stop_gap_ns;
     int64_t told_leave_ns;    /* When we were first told to stop. */
     uint32_t told_stop_round; /* Round whose STOP the user was told of. */
     bool told_why;            /* It is the server's own word, given before it closes. */

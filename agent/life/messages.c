@@ -12,6 +12,8 @@ static int64_t round_state(const struct life *l)
     switch (l->state) {
     case LIFE_RUNNING:
         return 0;
+    case LIFE_CHECKING:
+        return 4;
     case LIFE_FINISHED:
         return 1;
     case LIFE_STOPPING:
@@ -48,6 +50,9 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
     case CTL_HELLO:
         fill_hello(l, &ret->u.hello);
         break;
+    case CTL_REACHED:
+        ret->u.reached.round = l->start.round;
+        break;
     case CTL_STARTED:
         ret->u.started.round = l->start.round;
         ret->u.started.pids = (struct ctl_ints){l->pids, (uint32_t)l->config.hello.nproc};
@@ -76,10 +81,10 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
         break;
     case CTL_BEAT:
         ret->u.beat.seq = l->beat_seq;
-        ret->u.beat.round =
-            l->state == LIFE_RUNNING || l->state == LIFE_FINISHED || l->state == LIFE_STOPPING
-                ? l->start.round
-                : 0;
+        ret->u.beat.round = l->state == LIFE_CHECKING || l->state == LIFE_RUNNING ||
+                                    l->state == LIFE_FINISHED || l->state == LIFE_STOPPING
+                                ? l->start.round
+                                : 0;
         break;
     case CTL_BYE:
         ret->u.bye.round = l->start.round;
@@ -90,6 +95,7 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
     case CTL_REFUSED:
     case CTL_WAITING:
     case CTL_START:
+    case CTL_GO:
     case CTL_STOP:
     case CTL_END:
     case CTL_TYPE_COUNT:

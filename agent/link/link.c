@@ -15,6 +15,7 @@
 #include "base/clock.h"
 
 #define READ_CHUNK 65536
+#define LOOKUPS_MAX 3 /* Of the four threads that libuv has for such work. */
 #define UNSENT_MAX                                                                                 \
     (4 * MU_FRAME_BYTES_MAX) /* A server that reads nothing for so long is not there. */
 
@@ -34,7 +35,8 @@ struct link {
     bool offered; /* on_nobody_listens was called. */
     char first_address[MU_ADDR_BYTES];
 
-    uv_getaddrinfo_t resolving;
+    struct lookup *lookups; /* Under way, also those that an attempt no longer waits for. */
+    uint32_t lookup_count;
     struct addrinfo *found; /* Of the last look-up; freed at its end. */
     struct addrinfo *next;  /* The address to try next. */
     struct mu_addr numeric; /* When the endpoint is numeric: no look-up at all. */
@@ -46,8 +48,9 @@ struct link {
     struct mu_buf in;
     struct mu_buf scratch;
     size_t unsent;
-    bool reset_wanted; /* A callback found the connection bad. */
-    char text[320];
+    bool spoke; /* A message has come over this connection. */
+    bool asks;  /* An attempt waits for a look-up. */
+    char text[400];
     void (*done)(void *arg);
     void *done_arg;
 };
@@ -57,6 +60,14 @@ struct link {
 struct attempt {
     uv_tcp_t tcp;
     uv_connect_t req;
+};
+
+/* A question to the resolver. It cannot be stopped: one that lasts is left behind, and its answer,
+ * should it come, is used. */
+struct lookup {
+    uv_getaddrinfo_t req;
+    struct link *link; /* NULL: the link is gone. */
+    struct lookup *next;
 };
 
 struct write {
@@ -114,12 +125,15 @@ static void drop(struct link *l)
 /* What is wrong, with where: the caller's sentence has no other place for it. */
 static const char *words(struct link *l, const char *what)
 {
-    (void)snprintf(l->text, sizeof l->text, "%.120s port %u: %.150s", l->server.host,
-                   l->server.port, what);
+    bool bare = strchr(l->server.host, ':') != NULL;
+    bool named = l->first_address[0] != '\0' && strcmp(l->first_address, l->server.host) != 0;
+    (void)snprintf(l->text, sizeof l->text, "%s%.120s%s:%u%s%s%s: %.200s", bare ? "[" : "",
+                   l->server.host, bare ? "]" : "", l->server.port, named ? " (" : "",
+                   named ? l->first_address : "", named ? ")" : "", what);
     return l->text;
 }
 
-static void lose(struct link *l, const char *what)
+static void lose_to(struct link *l, bool stranger, const char *what)
 {
     (void)uv_timer_stop(&l->timer);
     bool was_up = l->state == LINK_UP;
@@ -127,7 +141,24 @@ static void lose(struct link *l, const char *what)
     l->state = LINK_IDLE;
     mu_buf_reset(&l->in);
     if (was_up)
-        l->events.on_lost(l->events.arg, words(l, what));
+        l->events.on_lost(l->events.arg, stranger, words(l, what));
+}
+
+static void lose(struct link *l, const char *what)
+{
+    lose_to(l, false, what);
+}
+
+/* Not a word of our protocol: somebody else's port. */
+static void lose_to_stranger(struct link *l)
+{
+    char shown[64];
+    char what[160];
+    size_t n = l->in.n < 24 ? l->in.n : 24;
+    (void)snprintf(what, sizeof what,
+                   "something else than an rdzv-server answers there: it sent %s",
+                   mu_quote(shown, sizeof shown, mu_str_of(l->in.p, n)));
+    lose_to(l, true, what);
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -158,6 +189,10 @@ static void take_frames(struct link *l)
             used += frame;
             continue;
         }
+        if (r < 0 && !l->spoke) {
+            lose_to_stranger(l);
+            return;
+        }
         if (r < 0) {
             char what[sizeof err.msg + 24];
             (void)snprintf(what, sizeof what, "the server sent %s", err.msg);
@@ -165,6 +200,7 @@ static void take_frames(struct link *l)
             return;
         }
         used += frame;
+        l->spoke = true;
         l->events.on_message(l->events.arg, &m);
     }
     if (l->state == LINK_UP)
@@ -236,6 +272,7 @@ static void on_connected(uv_connect_t *req, int status)
     (void)uv_timer_stop(&l->timer);
     options_for(l->tcp);
     l->state = LINK_UP;
+    l->spoke = false;
     l->offered = true; /* There is a server. Should it go, its place is not ours to take. */
     mu_buf_reset(&l->in);
     l->unsent = 0;
@@ -251,7 +288,10 @@ static void on_connected(uv_connect_t *req, int status)
 static void on_attempt_limit(uv_timer_t *t)
 {
     struct link *l = t->data;
-    if (l->state == LINK_CONNECTING) {
+    if (l->state == LINK_RESOLVING) {
+        l->asks = false;
+        fail(l, UV_ETIMEDOUT, "the name cannot be resolved (no answer from a name server yet)");
+    } else if (l->state == LINK_CONNECTING) {
         drop(l);
         if (l->next != NULL)
             try_next(l);
@@ -298,22 +338,21 @@ static void try_next(struct link *l)
     connect_to(l, a->ai_addr);
 }
 
-static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
+static void forget_lookup(struct lookup *q)
 {
-    struct link *l = req->data;
-    l->handles--;
-    if (l->state != LINK_RESOLVING) {
-        uv_freeaddrinfo(found);
-        maybe_free(l);
-        return;
+    struct link *l = q->link;
+    if (l != NULL) {
+        struct lookup **at = &l->lookups;
+        while (*at != q)
+            at = &(*at)->next;
+        *at = q->next;
+        l->lookup_count--;
     }
-    if (status < 0 || found == NULL) {
-        char what[120];
-        (void)snprintf(what, sizeof what, "the name cannot be resolved (%s)",
-                       status < 0 ? uv_strerror(status) : "no address");
-        fail(l, status, what);
-        return;
-    }
+    free(q);
+}
+
+static void use(struct link *l, struct addrinfo *found)
+{
     if (l->found != NULL)
         uv_freeaddrinfo(l->found);
     l->found = found;
@@ -322,26 +361,71 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *foun
     try_next(l);
 }
 
+static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
+{
+    struct lookup *q = (struct lookup *)req; /* Its first member. */
+    struct link *l = q->link;
+    bool good = status == 0 && found != NULL;
+    bool last = l != NULL && l->lookups == q; /* The present attempt's own: the newest. */
+    forget_lookup(q);
+    if (l != NULL && l->state == LINK_RESOLVING && good) {
+        use(l, found);
+        return;
+    }
+    uv_freeaddrinfo(found); /* Too late for an attempt; the next one asks anew. */
+    if (l == NULL || l->state != LINK_RESOLVING || !last || !l->asks)
+        return;
+    char what[120];
+    (void)snprintf(what, sizeof what, "the name cannot be resolved (%s)",
+                   status < 0 ? uv_strerror(status) : "no address");
+    l->asks = false;
+    l->first_address[0] = '\0';
+    fail(l, status, what);
+}
+
+/* Names come late, and name servers are slow or gone: an attempt waits for an answer only so long,
+ * and while one question is stuck the next may find the name in a file. */
+static void resolve(struct link *l)
+{
+    static const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    char service[8];
+    int r = 0;
+    (void)snprintf(service, sizeof service, "%u", l->server.port);
+    l->state = LINK_RESOLVING;
+    (void)uv_timer_start(&l->timer, on_attempt_limit, (uint64_t)(LINK_LOOKUP_NS / MU_NS_PER_MS), 0);
+    if (l->lookup_count >= LOOKUPS_MAX)
+        return; /* Those that are under way may answer yet. */
+    struct lookup *q = mu_zalloc(mu_mem_default(), sizeof *q);
+    if (q != NULL)
+        r = uv_getaddrinfo(l->loop, &q->req, on_resolved, l->server.host, service, &hints);
+    if (q == NULL || r < 0) {
+        free(q);
+        fail(l, q == NULL ? UV_ENOMEM : r, q == NULL ? "no memory" : uv_strerror(r));
+        return;
+    }
+    q->link = l;
+    q->next = l->lookups;
+    l->lookups = q;
+    l->lookup_count++;
+    l->asks = true;
+}
+
 void link_connect(struct link *l)
 {
     if (l->state != LINK_IDLE)
         return;
-    if (mu_addr_parse(l->server.host, l->server.port, &l->numeric) == 0) {
-        (void)mu_addr_host((const struct sockaddr *)&l->numeric.ss, l->first_address);
-        l->next = NULL;
-        connect_to(l, (const struct sockaddr *)&l->numeric.ss);
+    if (mu_addr_parse(l->server.host, l->server.port, &l->numeric) < 0) {
+        resolve(l);
         return;
     }
-    static const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    char service[8];
-    (void)snprintf(service, sizeof service, "%u", l->server.port);
-    l->state = LINK_RESOLVING;
-    l->resolving.data = l;
-    int r = uv_getaddrinfo(l->loop, &l->resolving, on_resolved, l->server.host, service, &hints);
-    if (r < 0)
-        fail(l, r, uv_strerror(r));
-    else
-        l->handles++;
+    (void)mu_addr_host((const struct sockaddr *)&l->numeric.ss, l->first_address);
+    l->next = NULL;
+    connect_to(l, (const struct sockaddr *)&l->numeric.ss);
+}
+
+bool link_has_lookups(const struct link *l)
+{
+    return l->lookup_count > 0;
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -417,6 +501,11 @@ void link_set_port(struct link *l, uint16_t port)
     l->server.port = port;
 }
 
+const char *link_server_address(const struct link *l)
+{
+    return l->first_address;
+}
+
 void link_local_address(const struct link *l, char *ret)
 {
     struct sockaddr_storage ss;
@@ -446,8 +535,11 @@ void link_close(struct link *l, void (*done)(void *arg), void *arg)
     l->done = done;
     l->done_arg = arg;
     (void)uv_timer_stop(&l->timer);
-    if (l->state == LINK_RESOLVING)
-        (void)uv_cancel((uv_req_t *)&l->resolving); /* Its callback comes either way. */
+    for (struct lookup *q = l->lookups; q != NULL; q = q->next) {
+        (void)uv_cancel((uv_req_t *)&q->req); /* Its callback comes either way, maybe late. */
+        q->link = NULL;
+    }
+    l->lookups = NULL;
     l->state = LINK_CLOSING;
     uv_shutdown_t *req = up ? mu_alloc(mu_mem_default(), sizeof *req) : NULL;
     if (req != NULL) {

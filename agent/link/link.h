@@ -21,8 +21,8 @@ struct link_events {
     bool (*on_nobody_listens)(void *arg, const char *host, uint16_t port);
     /* text: what could be said if nothing more came. In all of these it names host and port. */
     void (*on_up)(void *arg, const char *text);
-    /* It was up and is not any more. */
-    void (*on_lost)(void *arg, const char *text);
+    /* It was up and is not any more. stranger: what came over it was not our protocol. */
+    void (*on_lost)(void *arg, bool stranger, const char *text);
     /* An attempt failed. refused: a machine answered that nobody listens there. */
     void (*on_failed)(void *arg, bool refused, const char *text);
     void (*on_message)(void *arg, const struct ctl_msg *m);
@@ -38,8 +38,9 @@ int link_new(uv_loop_t *loop,
  * a free one. */
 void link_set_port(struct link *l, uint16_t port);
 
-/* Begin an attempt: on_up or on_failed follows, within LINK_CONNECT_NS for each address the name
- * has. */
+/* Begin an attempt: on_up or on_failed follows, within LINK_LOOKUP_NS for the name, and
+ * LINK_CONNECT_NS for each address it has. */
+#define LINK_LOOKUP_NS INT64_C(2000000000)
 #define LINK_CONNECT_NS INT64_C(3000000000)
 void link_connect(struct link *l);
 
@@ -47,8 +48,15 @@ void link_connect(struct link *l);
  * is). */
 void link_send(struct link *l, const struct ctl_msg *m);
 
+/* The numeric address that was tried last; "": none yet. */
+const char *link_server_address(const struct link *l);
+
 /* Our own numeric address of the connection; "" when it is not up. `ret` has MU_ADDR_BYTES. */
 void link_local_address(const struct link *l, char *ret);
+
+/* Does a thread still wait for a name server? It cannot be stopped, and the process can end without
+ * it. Asked before link_close(). */
+bool link_has_lookups(const struct link *l);
 
 /* Write what is queued, close in order, free. At most MU_GOODBYE_NS. `done` is called when the last
  * handle is gone. No event follows. While the process lives on, a connection is never closed in

@@ -11,6 +11,7 @@ static void take_spec(struct job *j, const struct ctl_hello *h, int64_t unix_ms)
     if (j->has_spec)
         return;
     j->has_spec = true;
+    memcpy(j->spec_host, h->host, sizeof j->spec_host);
     j->nodes_min = (uint32_t)h->nodes_min;
     j->nodes_max = (uint32_t)h->nodes_max;
     j->max_restarts = (uint32_t)h->max_restarts;
@@ -38,6 +39,8 @@ static int take_in(struct job *j, int64_t now_ns, const struct job_event *ev, st
 {
     const struct ctl_hello *h = &ev->msg->u.hello;
     int r = roster_check(j, h, err);
+    if (r == -EACCES && j->has_spec && err != NULL) /* Who waits for it shall know. */
+        (void)snprintf(j->refused, sizeof j->refused, "%s", err->msg);
     if (r == 0)
         r = roster_reserve(j);
     if (r < 0)
@@ -125,7 +128,8 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
         return 0;
     }
     static const enum job_node_state states[] = {JOB_NODE_RUNNING, JOB_NODE_FINISHED,
-                                                 JOB_NODE_STOPPING, JOB_NODE_STOPPED};
+                                                 JOB_NODE_STOPPING, JOB_NODE_STOPPED,
+                                                 JOB_NODE_STOPPING /* Not begun: nor will it. */};
     j->members[rank] = slot;
     n->in_round = true;
     n->ranked = false;
@@ -211,7 +215,7 @@ int row_recover_hello(struct job *j, int64_t now_ns, const struct job_event *ev,
     else if (n->in_round && h->round_state == 1)
         roster_set(j, slot, JOB_NODE_FINISHED);
     else if (n->in_round && h->round_state >= 2)
-        roster_set(j, slot, h->round_state == 2 ? JOB_NODE_STOPPING : JOB_NODE_STOPPED);
+        roster_set(j, slot, h->round_state == 3 ? JOB_NODE_STOPPED : JOB_NODE_STOPPING);
     return 0;
 }
 
@@ -229,7 +233,7 @@ int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, 
         world += (uint32_t)n->hello.nproc;
         j->pending += owes_finished(n);
         if (n->state == JOB_NODE_FINISHED)
-            job_note_finished(j, now_ns);
+            job_idle(j, now_ns);
         if (n->state == JOB_NODE_STOPPING || n->state == JOB_NODE_STOPPED)
             stopped = n;
     }
@@ -254,6 +258,10 @@ static int run_member_back(struct job *j, uint32_t slot, const struct ctl_hello 
         job_send(j, slot, CTL_START); /* START was lost. */
         return 0;
     }
+    if (h->round_state == 4) {
+        job_send(j, slot, CTL_START); /* What it said of the lead may be lost: it says it again. */
+        return 0;
+    }
     if (h->round_state >= 2) { /* It fenced itself: silent for too long, it stopped its workers. */
         job_node_cause(j, MU_CAUSE_NODE_SILENT, n);
         roster_set(j, slot, h->round_state == 2 ? JOB_NODE_STOPPING : JOB_NODE_STOPPED);
@@ -261,11 +269,12 @@ static int run_member_back(struct job *j, uint32_t slot, const struct ctl_hello 
     }
     if (h->round_state == 1 && owes_finished(n)) {
         roster_set(j, slot, JOB_NODE_FINISHED);
-        job_note_finished(j, j->nodes[slot].heard_ns);
+        job_idle(j, j->nodes[slot].heard_ns);
         return --j->pending == 0 ? JOB_EV_OVER : 0;
     }
-    if (n->state == JOB_NODE_STARTING)
-        roster_set(j, slot, JOB_NODE_RUNNING); /* STARTED was lost. */
+    /* STARTED was lost; or, where it does not reach the lead, FAILED follows. */
+    if (n->state == JOB_NODE_STARTING && n->reached)
+        roster_set(j, slot, JOB_NODE_RUNNING);
     return 0;
 }
 
@@ -284,18 +293,23 @@ int row_run_hello(struct job *j, int64_t now_ns, const struct job_event *ev, str
             roster_set(j, slot, JOB_NODE_WAITING);
         return 0;
     }
-    int r = take_in(j, now_ns, ev, err);
+    int r = roster_check_second(j, h, ev->unix_ms, err);
+    if (r == 0)
+        r = take_in(j, now_ns, ev, err);
     if (r < 0)
         return r;
     if (brings_round(h)) {
         stop_stale(j, j->hello_slot);
         return 0;
     }
+    j->nodes[j->hello_slot].fresh = !roster_has_member(j);
     if (j->on_join_restart && j->round_nodes < j->nodes_max) {
         job_node_cause(j, MU_CAUSE_NODE_JOINED, &j->nodes[j->hello_slot]);
         return JOB_EV_BROKEN;
     }
+    j->word_now_ns = now_ns;
     job_send(j, j->hello_slot, CTL_WAITING); /* A hot spare: its wait is not silent either. */
+    job_idle(j, now_ns);
     return 0;
 }
 
@@ -304,6 +318,9 @@ int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, st
     const struct ctl_hello *h = &ev->msg->u.hello;
     uint32_t slot = roster_find(j, h->node);
     if (slot == JOB_NO_NODE) {
+        if (j->final && h->round == 0) /* It means the next job of that id. */
+            return mu_err_set(err, -EAGAIN, "the job '%.80s' that ran here before is just ending",
+                              j->run_id);
         int r = take_in(j, now_ns, ev, err);
         if (r < 0)
             return r;

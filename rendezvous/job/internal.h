@@ -6,16 +6,21 @@
 
 #define NEVER INT64_MAX
 #define NS_PER_MS INT64_C(1000000)
-#define FIRST_WORD_NS INT64_C(5000000000) /* No wait is silent for longer. */
 #define GONE_WORD_NS                                                                               \
     INT64_C(500000000)        /* Where a round has just ended: who is it that is missing? */
 #define ROUND_MAX 2147483647U /* The server counts them one by one: no job gets near. */
-#define WORD_GAP_MAX_NS INT64_C(300000000000)
 
 /* --- roster.c: who is here --- */
 
 /* Refuse what cannot be: specs that differ, a rank that is taken. Changes nothing. */
 int roster_check(const struct job *j, const struct ctl_hello *h, struct mu_err *err);
+/* RUNNING: is this a second job of the same unnamed id, and no spare? Then -EACCES. */
+int roster_check_second(const struct job *j,
+                        const struct ctl_hello *h,
+                        int64_t unix_ms,
+                        struct mu_err *err);
+/* Is a member of the round connected? */
+bool roster_has_member(const struct job *j);
 /* The slot of this agent process; JOB_NO_NODE when it is not here. */
 uint32_t roster_find(const struct job *j, const char *node);
 /* Room for one more slot, for its workers, and for the actions of any step. Returns 0 or -ENOMEM
@@ -60,9 +65,10 @@ job_row_fn(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_
 job_row_fn row_gather_hello, row_begin_recovery, row_recover_hello, row_resume_round, row_run_hello,
     row_stop_hello, row_ended_hello;
 /* said.c */
-job_row_fn row_beat, row_note_started, row_note_exited, row_note_silent, row_run_failed,
-    row_weigh_failed, row_run_finished, row_recover_finished, row_run_stopped, row_stop_stopped,
-    row_stale_stopped, row_away, row_gather_left, row_run_left, row_stop_left, row_ended_left;
+job_row_fn row_beat, row_note_reached, row_note_started, row_note_exited, row_note_silent,
+    row_run_failed, row_weigh_failed, row_run_finished, row_recover_finished, row_run_stopped,
+    row_stop_stopped, row_stale_stopped, row_away, row_gather_left, row_run_left, row_stop_left,
+    row_ended_left;
 /* round.c */
 job_row_fn row_begin_round, row_stop_round, row_gather, row_succeed, row_fail, row_give_up;
 /* time.c */
@@ -76,11 +82,11 @@ void job_send(struct job *j,
               enum ctl_type msg); /* Nothing where there is no connection. */
 struct job_node *job_node_of(struct job *j, const struct job_event *ev);
 void job_enter(struct job *j, int64_t now_ns); /* A state begins: its words are due anew. */
-/* A node has finished while others run: it will be told for whom it waits. */
-void job_note_finished(struct job *j, int64_t now_ns);
-/* What such a node hears. */
+/* What a node hears that has finished while others run. */
 void job_finished_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b);
 void job_watch_lease(struct job *j, const struct job_node *n);
+/* RUNNING: somebody has nothing to do but wait: words are due. */
+void job_idle(struct job *j, int64_t now_ns);
 /* GATHERING: JOB_EV_READY when the round can begin, else 0. */
 int job_ready(struct job *j, int64_t now_ns);
 /* STOPPING: one more member is surely over; the news when it was the last. */
@@ -89,6 +95,9 @@ int job_accounted(struct job *j);
 void job_lose(struct job *j, uint32_t slot, bool connection_gone);
 /* Say the last word to a node; its slot stays for status. */
 void job_dismiss(struct job *j, uint32_t slot);
+/* RUNNING: this member reaches the lead; when it was the last that was waited for, all may start.
+ */
+void job_reached(struct job *j, uint32_t slot);
 /* The first cause of a round, as long as none is known. output: last lines of the worker it names;
  * NULL: none. */
 void job_new_cause(struct job *j, const struct mu_cause *c, const char *output);
@@ -104,6 +113,9 @@ void job_tell_cause(struct job *j);
 void job_note_spent(struct job *j);
 struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n);
 void job_node_cause(struct job *j, enum mu_cause_kind kind, const struct job_node *n);
+
+/* "2026-11-30T12:00:00Z". Appends to b. */
+void words_time(int64_t unix_ms, struct mu_buf *b);
 
 /* Does this node still owe its word before the old round is surely over? */
 static inline bool owes_stopped(const struct job_node *n)

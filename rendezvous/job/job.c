@@ -20,7 +20,8 @@ struct job_row {
 static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     [JOB_GATHERING] = {
         [JOB_EV_HELLO]         = ROW(GATHERING,  row_gather_hello),
-        [JOB_EV_STARTED]       = ROW(GATHERING,  row_beat),          /* Of a round that is over: proof of life, no more. */
+        [JOB_EV_REACHED]       = ROW(GATHERING,  row_beat),          /* Of a round that is over: proof of life, no more. */
+        [JOB_EV_STARTED]       = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_EXITED]        = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_WORKER_FAILED] = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_SILENT]        = ROW(GATHERING,  row_beat),          /* As above. */
@@ -38,6 +39,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     },
     [JOB_RECOVERING] = {
         [JOB_EV_HELLO]         = ROW(RECOVERING, row_recover_hello),
+        [JOB_EV_REACHED]       = ROW(RECOVERING, row_beat),          /* The round ends for who has not begun: row_resume_round(). */
         [JOB_EV_STARTED]       = ROW(RECOVERING, row_note_started),
         [JOB_EV_EXITED]        = ROW(RECOVERING, row_note_exited),
         [JOB_EV_WORKER_FAILED] = ROW(RECOVERING, row_run_failed),
@@ -54,6 +56,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     },
     [JOB_RUNNING] = {
         [JOB_EV_HELLO]         = ROW(RUNNING,    row_run_hello),
+        [JOB_EV_REACHED]       = ROW(RUNNING,    row_note_reached),
         [JOB_EV_STARTED]       = ROW(RUNNING,    row_note_started),
         [JOB_EV_EXITED]        = ROW(RUNNING,    row_note_exited),
         [JOB_EV_WORKER_FAILED] = ROW(RUNNING,    row_run_failed),
@@ -70,6 +73,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     },
     [JOB_STOPPING] = {
         [JOB_EV_HELLO]         = ROW(STOPPING,   row_stop_hello),
+        [JOB_EV_REACHED]       = ROW(STOPPING,   row_beat),          /* Too late to begin. */
         [JOB_EV_STARTED]       = ROW(STOPPING,   row_note_started),  /* It had not heard STOP yet; it will. */
         [JOB_EV_EXITED]        = ROW(STOPPING,   row_note_exited),
         [JOB_EV_WORKER_FAILED] = ROW(STOPPING,   row_weigh_failed),  /* A consequence, unless it is the better cause. */
@@ -86,7 +90,8 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
     },
 #define ENDED(state) {                                                                             \
         [JOB_EV_HELLO]         = ROW(state, row_ended_hello),                                          \
-        [JOB_EV_STARTED]       = ROW(state, NULL), /* All of these were under way when END went out. */ \
+        [JOB_EV_REACHED]       = ROW(state, NULL), /* All of these were under way when END went out. */ \
+        [JOB_EV_STARTED]       = ROW(state, NULL),                                                 \
         [JOB_EV_EXITED]        = ROW(state, NULL),                                                 \
         [JOB_EV_WORKER_FAILED] = ROW(state, NULL),                                                 \
         [JOB_EV_SILENT]        = ROW(state, NULL),                                                 \
@@ -130,18 +135,18 @@ struct job_node *job_node_of(struct job *j, const struct job_event *ev)
 void job_enter(struct job *j, int64_t now_ns)
 {
     j->since_ns = now_ns;
-    j->next_word_ns = now_ns + FIRST_WORD_NS;
-    j->word_gap_ns = FIRST_WORD_NS;
-    j->finished_ns = NEVER;
+    j->next_word_ns = now_ns + MU_FIRST_WORD_NS;
+    j->word_gap_ns = MU_FIRST_WORD_NS;
+    j->idle_since_ns = NEVER;
 }
 
-void job_note_finished(struct job *j, int64_t now_ns)
+void job_idle(struct job *j, int64_t now_ns)
 {
-    if (j->finished_ns != NEVER)
+    if (j->idle_since_ns != NEVER)
         return;
-    j->finished_ns = now_ns;
-    j->next_word_ns = now_ns + FIRST_WORD_NS;
-    j->word_gap_ns = FIRST_WORD_NS;
+    j->idle_since_ns = now_ns;
+    j->next_word_ns = now_ns + MU_FIRST_WORD_NS;
+    j->word_gap_ns = MU_FIRST_WORD_NS;
 }
 
 static int64_t sooner(int64_t a, int64_t b)
@@ -163,7 +168,7 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
     case JOB_RECOVERING:
         return sooner(sooner(at, j->next_word_ns), j->since_ns + j->fence_ns);
     case JOB_RUNNING:
-        return j->finished_ns != NEVER ? sooner(at, j->next_word_ns) : at;
+        return sooner(at, j->next_word_ns);
     case JOB_STOPPING:
         return sooner(sooner(at, j->next_word_ns), j->missing_fenced ? NEVER : j->missing_until_ns);
     case JOB_SUCCEEDED:
@@ -188,7 +193,6 @@ int job_init(struct job *j,
                       .missing_fenced = true,
                       .gather_deadline_ns = NEVER,
                       .last_call_at_ns = NEVER,
-                      .finished_ns = NEVER,
                       .next_word_ns = NEVER,
                       .lease_check_ns = NEVER,
                       .deadline_ns = NEVER};
@@ -266,7 +270,6 @@ int job_step(struct job *j,
 
 static void fill_start(const struct job *j, const struct job_node *n, struct ctl_start *m)
 {
-    const struct job_node *lead = &j->nodes[j->lead];
     m->round = j->round;
     m->node_rank = n->node_rank;
     m->node_count = j->round_nodes;
@@ -276,7 +279,8 @@ static void fill_start(const struct job *j, const struct job_node *n, struct ctl
     m->role_world = n->role_world;
     m->restarts = j->restarts;
     m->max_restarts = j->max_restarts;
-    m->lead_port = lead->store_port;
+    m->lead_port = j->lead_port;
+    m->reach_ms = j->reach_ns / NS_PER_MS;
     m->fence_ms = j->fence_ns / NS_PER_MS;
     (void)mu_strcopy(m->lead_addr, sizeof m->lead_addr, j->lead_addr);
 }
@@ -307,6 +311,8 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         ret->u.welcome.beat_ms = j->config.beat_ns / NS_PER_MS;
     } else if (type == CTL_START) {
         fill_start(j, n, &ret->u.start);
+    } else if (type == CTL_GO) {
+        ret->u.go.round = j->round;
     } else if (type == CTL_STOP) {
         fill_stop(j, n, &ret->u.stop);
     } else if (type == CTL_BEAT) {
@@ -315,12 +321,11 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
     } else if (type == CTL_WAITING) {
         struct mu_buf b;
         mu_buf_init(&b, j->mem);
-        bool finished = j->state == JOB_RUNNING && n->in_round;
-        if (finished)
+        if (j->state == JOB_RUNNING && n->state == JOB_NODE_FINISHED)
             job_finished_sentence(j, j->word_now_ns, &b);
         else
             job_sentence(j, j->word_now_ns, &b);
-        if (j->state == JOB_RUNNING && !finished)
+        if (j->state == JOB_RUNNING && n->state == JOB_NODE_WAITING)
             (void)mu_buf_adds(
                 &b, "; this node waits as a spare (another job needs an id of its own: --rdzv-id)");
         (void)snprintf(ret->u.waiting.text, sizeof ret->u.waiting.text, "%s", mu_buf_cstr(&b));

@@ -41,11 +41,12 @@ enum job_state {
 };
 #undef X
 
-/* From messages: HELLO STARTED EXITED FAILED(WORKER_FAILED) SILENT FINISHED STOPPED BYE BEAT.
- * From the connection: NODE_DEAD (closed by the peer without goodbye: its process is gone),
+/* From messages: HELLO REACHED STARTED EXITED FAILED(WORKER_FAILED) SILENT FINISHED STOPPED BYE
+ * BEAT. From the connection: NODE_DEAD (closed by the peer without goodbye: its process is gone),
  * NODE_AWAY (reset, or our own error: it may come back). From the shell's timer: DEADLINE. */
 #define JOB_EVENTS(X)                                                                              \
     X(HELLO)                                                                                       \
+    X(REACHED)                                                                                     \
     X(STARTED)                                                                                     \
     X(EXITED)                                                                                      \
     X(WORKER_FAILED)                                                                               \
@@ -94,6 +95,7 @@ struct job_event {
     const struct ctl_msg
         *msg;              /* The message, for events that come from one; borrowed for the call. */
     const char *seen_addr; /* HELLO: the peer's numeric address; borrowed for the call. */
+    const char *via_addr;  /* HELLO: the server's own, as the peer reached it; or NULL. */
     int64_t unix_ms;       /* Wall clock, only copied into causes and times that people read. */
 };
 
@@ -193,9 +195,12 @@ struct job_node {
     bool used;
     bool in_round; /* Of round job->round, while that one lives. */
     bool connected;
-    bool late; /* Connected, in no round, and silent for a lease: not counted on until it is heard
-                  again. */
-    bool gone; /* FINISHED, and its agent has left or died since: the round goes on without it. */
+    bool reached;   /* It reaches the lead's store, as far as this round asks. */
+    bool had_round; /* It was in one before. */
+    bool late;  /* Connected, in no round, and silent for a lease: not counted on until it is heard
+                   again. */
+    bool fresh; /* It came when no member of the round was connected: for a run of its own. */
+    bool gone;  /* FINISHED, and its agent has left or died since: the round goes on without it. */
     enum job_node_state state;
     int32_t node_rank; /* In the round; -1: none. Kept from round to round while it stays. */
     int32_t rank_base;
@@ -213,6 +218,7 @@ struct job_node {
     uint16_t store_port;     /* Fresh for the next round; 0: none. */
     struct job_hello hello;
     const char *seen_addr; /* Numeric; "": not known. Where hello's texts are. */
+    const char *via_addr;  /* The server's address, as it reached it; "": not known. */
     struct job_failure
         *failure;               /* The best that it said of its own in this round; NULL: nothing. */
     struct job_worker *workers; /* hello.nproc of them. */
@@ -246,7 +252,11 @@ struct job {
     uint64_t arrivals;
     uint32_t waiting; /* Nodes that could be in a next round: WAITING, connected and not late. */
 
-    bool has_spec; /* From the first hello; later ones must agree. */
+    bool has_spec;                   /* From the first hello; later ones must agree. */
+    char spec_host[MU_HOST_BYTES];   /* Who said it. */
+    char refused[224];               /* Why somebody was turned away last; "": nobody was. */
+    char neighbour[MU_RUN_ID_BYTES]; /* Set by the shell, for words: another job that waits for
+                                        nodes on the same server; "": none. */
     uint32_t nodes_min;
     uint32_t nodes_max;
     uint32_t max_restarts;
@@ -266,10 +276,14 @@ struct job {
     uint32_t world;
     uint32_t lead;                 /* Slot of node rank 0. */
     char lead_addr[MU_HOST_BYTES]; /* MASTER_ADDR of the round. */
-    int64_t fence_ns;              /* Silence this round allows. */
-    uint32_t restarts;             /* Failures restarted after. */
-    uint32_t pending; /* Members whose word this state waits for: finished (RUNNING), stopped
-                         (STOPPING), resumed (RECOVERING). */
+    uint16_t lead_port;            /* MASTER_PORT. */
+    int64_t
+        reach_ns; /* How long a node may try to reach it before anybody starts; 0: none tries. */
+    uint32_t unreached; /* Members that have not said yet that they do. */
+    int64_t fence_ns;   /* Silence this round allows. */
+    uint32_t restarts;  /* Failures restarted after. */
+    uint32_t pending;   /* Members whose word this state waits for: finished (RUNNING), stopped
+                           (STOPPING), resumed (RECOVERING). */
 
     bool final; /* STOPPING: no round follows. */
     bool has_cause;
@@ -286,8 +300,8 @@ struct job {
     int64_t ended_unix_ms;
     int64_t gather_deadline_ns; /* GATHERING: join time-out. */
     int64_t last_call_at_ns;    /* GATHERING: start with what is here; MU_NEVER: not running. */
-    int64_t finished_ns;        /* RUNNING: when the first node had finished; MU_NEVER: none has. */
-    int64_t next_word_ns;       /* When the next WAITING line is due. */
+    int64_t next_word_ns;       /* When the next WAITING line is due; NEVER: nobody waits. */
+    int64_t idle_since_ns;      /* RUNNING: since when somebody is here who has nothing to do. */
     int64_t word_now_ns;        /* The step that said the last one. */
     int64_t word_gap_ns;        /* And how long after it the one that follows. */
     int64_t lease_check_ns;     /* No node's silence can matter before. */
@@ -310,9 +324,10 @@ int job_init(struct job *j,
 void job_fini(struct job *j);
 
 /* Advance by one event. Returns 0; -EPROTO: the table has no row for it, nothing changed, counted;
- * -EACCES: a HELLO that is refused: err has the sentence, nothing changed (the shell answers
- * REFUSED itself, as there is no slot); -ENOMEM: nothing changed. A message that names another
- * round than the live one is a known no-op: too late is not wrong. */
+ * -EACCES, -EAGAIN: a HELLO that is refused, or may come again later: err has the sentence, nothing
+ * changed but what words say (the shell answers REFUSED itself, as there is no slot); -ENOMEM:
+ * nothing changed. A message that names another round than the live one is a known no-op: too late
+ * is not wrong. */
 int job_step(struct job *j,
              int64_t now_ns,
              const struct job_event *ev,

@@ -116,6 +116,24 @@ static bool is_loopback(const char *a)
     return strncmp(a, "127.", 4) == 0 || strcmp(a, "::1") == 0;
 }
 
+/* It means something with the name of an interface alone, which differs from host to host. */
+static bool is_link_local(const char *a)
+{
+    return strncmp(a, "fe80:", 5) == 0;
+}
+
+/* Where the others reach the host that the lead shares with the server: the server's address, as
+ * one of them met it there. Better than any guess at the lead's interfaces. */
+static const char *met_at(const struct job *j)
+{
+    for (uint32_t r = 0; r < j->round_nodes; r++) {
+        const struct job_node *n = &j->nodes[j->members[r]];
+        if (n->via_addr[0] != '\0' && !is_loopback(n->via_addr) && !is_link_local(n->via_addr))
+            return n->via_addr;
+    }
+    return NULL;
+}
+
 static const char *lead_address(const struct job *j)
 {
     const struct job_node *lead = &j->nodes[j->lead];
@@ -130,6 +148,9 @@ static const char *lead_address(const struct job *j)
         all_here = is_loopback(j->nodes[j->members[r]].seen_addr);
     if (all_here && lead->seen_addr[0] != '\0')
         return lead->seen_addr;
+    const char *met = met_at(j);
+    if (met != NULL)
+        return met;
     if (lead->hello.host_addr[0] != '\0')
         return lead->hello.host_addr;
     return lead->hello.fqdn[0] != '\0' ? lead->hello.fqdn : lead->hello.host;
@@ -139,6 +160,31 @@ void ranks_find_lead(struct job *j)
 {
     j->lead = j->members[0];
     (void)mu_strcopy(j->lead_addr, sizeof j->lead_addr, lead_address(j)); /* Each candidate fits. */
+    j->lead_port = j->nodes[j->lead].store_port;
+}
+
+static bool same_place(const struct job_node *a, const struct job_node *b)
+{
+    return strcmp(a->seen_addr, b->seen_addr) == 0 ||
+           (is_loopback(a->seen_addr) && is_loopback(b->seen_addr));
+}
+
+/* Between hosts a firewall may stand: then every node looks whether it reaches the lead's store
+ * before any worker starts. On one host nothing is in the way, and no time is spent. */
+static void find_reach(struct job *j)
+{
+    bool apart = false;
+    bool again = true;
+    for (uint32_t r = 0; r < j->round_nodes; r++) {
+        const struct job_node *n = &j->nodes[j->members[r]];
+        apart = apart || !same_place(n, &j->nodes[j->lead]);
+        again = again && n->had_round;
+    }
+    bool asked = apart && j->lead_port != 0 && j->round_nodes <= MU_REACH_NODES_MAX;
+    j->reach_ns = !asked ? 0 : again ? MU_REACH_AGAIN_NS : MU_REACH_NS;
+    j->unreached = asked ? j->round_nodes : 0;
+    for (uint32_t r = 0; r < j->round_nodes; r++)
+        j->nodes[j->members[r]].reached = !asked;
 }
 
 void ranks_assign(struct job *j)
@@ -165,6 +211,7 @@ void ranks_assign(struct job *j)
     j->round_nodes = count;
     j->fence_ns = spares > 0 || j->nodes_min < count ? j->config.lease_ns : j->config.fence_ns;
     ranks_find_lead(j);
+    find_reach(j);
     spread_workers(j);
     spread_roles(j, chosen, count);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define FIRST_SLOTS 8
@@ -71,13 +72,76 @@ uint32_t roster_find(const struct job *j, const char *node)
     return slot;
 }
 
-/* Two specs, one field: the sentence that names both values. */
-static int differs(const char *what, int64_t ours, int64_t theirs, struct mu_err *err)
+/* Two specs, one field: the sentence that names both values, and who said which. */
+static int differs(const struct job *j,
+                   const struct ctl_hello *h,
+                   const char *what,
+                   const char *theirs,
+                   const char *ours,
+                   struct mu_err *err)
 {
-    return mu_err_set(err, -EACCES,
-                      "%s is %" PRId64 " here and %" PRId64
-                      " in the agents that came first: give every agent of the job the same",
-                      what, theirs, ours);
+    return mu_err_set(
+        err, -EACCES,
+        "%s is %s on %.50s and %s on %.50s, which came first: give every agent of the "
+        "job the same",
+        what, theirs, h->host, ours, j->spec_host);
+}
+
+#define SHOWN_BYTES 48
+
+static const char *shown_nodes(int64_t min, int64_t max, char *ret)
+{
+    if (min == max)
+        (void)snprintf(ret, SHOWN_BYTES, "%" PRId64, min);
+    else
+        (void)snprintf(ret, SHOWN_BYTES, "%" PRId64 ":%" PRId64, min, max);
+    return ret;
+}
+
+static int check_spec(const struct job *j, const struct ctl_hello *h, struct mu_err *err)
+{
+    char a[SHOWN_BYTES];
+    char b[SHOWN_BYTES];
+    if (h->nodes_min != j->nodes_min || h->nodes_max != j->nodes_max)
+        return differs(j, h, "--nnodes", shown_nodes(h->nodes_min, h->nodes_max, a),
+                       shown_nodes(j->nodes_min, j->nodes_max, b), err);
+    if (h->max_restarts != j->max_restarts)
+        return differs(j, h, "--max-restarts", shown_nodes(h->max_restarts, h->max_restarts, a),
+                       shown_nodes(j->max_restarts, j->max_restarts, b), err);
+    return 0;
+}
+
+bool roster_has_member(const struct job *j)
+{
+    for (uint32_t r = 0; r < j->round_nodes; r++)
+        if (j->members[r] != JOB_NO_NODE && j->nodes[j->members[r]].connected)
+            return true;
+    return false;
+}
+
+/* The id that agents have whose user gave none (--rdzv-id), as torchrun spells it. */
+#define UNNAMED "none"
+
+int roster_check_second(const struct job *j,
+                        const struct ctl_hello *h,
+                        int64_t unix_ms,
+                        struct mu_err *err)
+{
+    /* A spare for one node is told so: its job has a name. */
+    if (h->round != 0 || j->nodes_max != 1 || strcmp(j->run_id, UNNAMED) != 0 ||
+        !roster_has_member(j))
+        return 0;
+    const struct job_node *n = &j->nodes[j->members[0]];
+    struct mu_buf since;
+    mu_buf_init(&since, j->mem);
+    words_time(j->created_unix_ms, &since);
+    (void)mu_err_set(err, -EACCES,
+                     "job '" UNNAMED "' runs here since %s (%" PRId64 " s), on %.40s, pid %" PRId64
+                     ": give this one an id of its own (--rdzv-id), or no endpoint (--standalone)",
+                     mu_buf_cstr(&since), (unix_ms - j->created_unix_ms) / 1000, n->hello.host,
+                     n->hello.pid);
+    mu_buf_fini(&since);
+    return -EACCES;
 }
 
 static int check_node_rank(const struct job *j, const struct ctl_hello *h, struct mu_err *err)
@@ -124,14 +188,9 @@ int roster_check(const struct job *j, const struct ctl_hello *h, struct mu_err *
     int r = check_round(h, err);
     if (r < 0)
         return r;
-    if (j->has_spec) {
-        if (h->nodes_min != j->nodes_min)
-            return differs("the fewest nodes (--nnodes MIN)", j->nodes_min, h->nodes_min, err);
-        if (h->nodes_max != j->nodes_max)
-            return differs("the most nodes (--nnodes MAX)", j->nodes_max, h->nodes_max, err);
-        if (h->max_restarts != j->max_restarts)
-            return differs("--max-restarts", j->max_restarts, h->max_restarts, err);
-    }
+    r = j->has_spec ? check_spec(j, h, err) : 0;
+    if (r < 0)
+        return r;
     if (j->node_count >= MU_NODES_MAX && roster_find(j, h->node) == JOB_NO_NODE)
         return mu_err_set(err, -EACCES, "the job has %d nodes already", MU_NODES_MAX);
     return h->node_rank >= 0 ? check_node_rank(j, h, err) : 0;
@@ -204,6 +263,7 @@ static int note_hello(const struct job *j, struct job_node *n, const struct job_
 {
     const struct ctl_hello *h = &ev->msg->u.hello;
     const char *seen = n->seen_addr != NULL ? n->seen_addr : "";
+    const char *via = n->via_addr != NULL ? n->via_addr : "";
     struct job_hello said = {.pid = h->pid,
                              .cpus = h->cpus,
                              .gpus = h->gpus,
@@ -221,7 +281,8 @@ static int note_hello(const struct job *j, struct job_node *n, const struct job_
                  {&said.fqdn, h->fqdn},
                  {&said.local_addr, h->local_addr},
                  {&said.host_addr, h->host_addr},
-                 {&n->seen_addr, ev->seen_addr != NULL ? ev->seen_addr : seen}};
+                 {&n->seen_addr, ev->seen_addr != NULL ? ev->seen_addr : seen},
+                 {&n->via_addr, ev->via_addr != NULL ? ev->via_addr : via}};
     size_t workers_bytes = (size_t)said.nproc * sizeof(struct job_worker);
     size_t bytes = workers_bytes;
     for (size_t i = 0; i < MU_COUNT(texts); i++)

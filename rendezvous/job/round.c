@@ -52,6 +52,7 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         struct job_node *n = &j->nodes[j->members[r]];
         n->in_round = true;
+        n->had_round = true;
         n->started_unix_ms = 0;
         roster_forget_failure(j, n);
         for (int64_t i = 0; i < n->hello.nproc; i++)
@@ -76,6 +77,8 @@ int row_stop_round(struct job *j, int64_t now_ns, const struct job_event *ev, st
         if (!j->final)
             job_note_spent(j);
     }
+    if (j->cause.kind == MU_CAUSE_UNREACHED)
+        j->final = true; /* Another round would meet the same wall. */
     j->pending = 0;
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         uint32_t slot = j->members[r];
@@ -116,9 +119,36 @@ static void dissolve(struct job *j)
     j->lead = JOB_NO_NODE;
 }
 
+/* Nobody of the round is left, and who waits came after the last of it had gone: the same id, used
+ * once more. */
+static bool is_deserted(const struct job *j)
+{
+    uint32_t fresh = 0;
+    for (uint32_t i = 0; i < j->node_cap; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (!n->used || n->state == JOB_NODE_LOST)
+            continue;
+        if (!n->fresh)
+            return false;
+        fresh++;
+    }
+    return fresh > 0;
+}
+
+static void begin_anew(struct job *j, int64_t unix_ms)
+{
+    j->restarts = 0;
+    j->has_cause = false;
+    j->consequences = 0;
+    j->refused[0] = '\0';
+    j->created_unix_ms = unix_ms;
+}
+
 int row_gather(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     job_enter(j, now_ns);
+    if (is_deserted(j))
+        begin_anew(j, ev->unix_ms);
     dissolve(j);
     j->gather_deadline_ns = now_ns + j->join_timeout_ns;
     j->last_call_at_ns = NEVER;

@@ -24,6 +24,31 @@ static bool of_this_round(struct job *j, int64_t now_ns, const struct job_event 
     return n->in_round && round == j->round && n->state != JOB_NODE_LOST;
 }
 
+void job_reached(struct job *j, uint32_t slot)
+{
+    struct job_node *n = &j->nodes[slot];
+    bool news = !n->reached;
+    n->reached = true;
+    j->unreached -= news && j->unreached > 0;
+    if (j->unreached > 0)
+        return;
+    if (!news) { /* Said again by one that has not heard the answer. */
+        if (n->state == JOB_NODE_STARTING && j->reach_ns != 0)
+            job_send(j, slot, CTL_GO);
+        return;
+    }
+    for (uint32_t r = 0; r < j->round_nodes; r++)
+        if (j->nodes[j->members[r]].state == JOB_NODE_STARTING)
+            job_send(j, j->members[r], CTL_GO);
+}
+
+int row_note_reached(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    if (of_this_round(j, now_ns, ev, ev->msg->u.reached.round))
+        job_reached(j, ev->node);
+    return 0;
+}
+
 int row_note_started(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_started *m = &ev->msg->u.started;
@@ -33,8 +58,11 @@ int row_note_started(struct job *j, int64_t now_ns, const struct job_event *ev, 
     n->started_unix_ms = ev->unix_ms;
     for (uint32_t i = 0; i < m->pids.n && i < n->hello.nproc; i++)
         n->workers[i] = (struct job_worker){.pid = m->pids.v[i], .exit = JOB_EXIT_NONE};
-    if (n->state == JOB_NODE_STARTING)
-        roster_set(j, ev->node, JOB_NODE_RUNNING);
+    if (n->state != JOB_NODE_STARTING)
+        return 0;
+    roster_set(j, ev->node, JOB_NODE_RUNNING);
+    if (j->state == JOB_RUNNING && !n->reached)
+        job_reached(j, ev->node); /* It did not look: an older agent. */
     return 0;
 }
 
@@ -121,6 +149,8 @@ static void note_failed_worker(struct job_node *n, const struct mu_cause *c)
  * nothing. */
 static bool is_nodes_own(enum mu_cause_kind k)
 {
+    if (k == MU_CAUSE_UNREACHED)
+        return true;
     return k == MU_CAUSE_WORKER_EXIT || k == MU_CAUSE_WORKER_SIGNAL || k == MU_CAUSE_SPAWN_FAILED ||
            k == MU_CAUSE_NO_PROGRESS || k == MU_CAUSE_NODE_LEFT || k == MU_CAUSE_NODE_FAILED;
 }
@@ -139,6 +169,29 @@ static struct mu_cause failure_of(const struct job_node *n, const struct ctl_fai
     return c;
 }
 
+/* Its sentence names both hosts, and what to do: "n2 cannot reach n1 at 10.0.0.1:41234: no answer".
+ */
+static void explain_unreached(const struct job *j, struct mu_cause *c)
+{
+    const struct job_node *lead = &j->nodes[j->lead];
+    const char *own = lead->hello.host_addr;
+    bool v6 = strchr(j->lead_addr, ':') != NULL;
+    struct mu_buf b;
+    mu_buf_init(&b, j->mem);
+    (void)mu_buf_addf(&b, "%s cannot reach %s at %s%s%s:%u%s%.100s; the workers' store is there: ",
+                      c->host, lead->hello.host, v6 ? "[" : "", j->lead_addr, v6 ? "]" : "",
+                      j->lead_port, c->message[0] != '\0' ? ": " : "", c->message);
+    if (own[0] != '\0' && lead->hello.local_addr[0] == '\0' && strcmp(own, j->lead_addr) != 0)
+        (void)mu_buf_addf(&b,
+                          "%s calls itself %s, and --local-addr there says what others shall "
+                          "use; or ",
+                          lead->hello.host, own);
+    (void)mu_buf_adds(&b, "open the port between the hosts, or choose an open one with "
+                          "--store-port=PORT on every node");
+    (void)snprintf(c->message, sizeof c->message, "%s", mu_buf_cstr(&b));
+    mu_buf_fini(&b);
+}
+
 int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_failed *m = &ev->msg->u.failed;
@@ -146,6 +199,8 @@ int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, st
         return 0;
     struct job_node *n = job_node_of(j, ev);
     struct mu_cause c = failure_of(n, m);
+    if (c.kind == MU_CAUSE_UNREACHED && j->lead != JOB_NO_NODE)
+        explain_unreached(j, &c);
     note_failed_worker(n, &c);
     if (c.kind == MU_CAUSE_NO_PROGRESS)
         blame(j, &c, n);
@@ -182,8 +237,10 @@ int row_run_finished(struct job *j, int64_t now_ns, const struct job_event *ev, 
         !owes_finished(job_node_of(j, ev)))
         return 0;
     finish_node(j, ev->node);
-    job_note_finished(j, now_ns);
-    return --j->pending == 0 ? JOB_EV_OVER : 0;
+    if (--j->pending == 0)
+        return JOB_EV_OVER;
+    job_idle(j, now_ns);
+    return 0;
 }
 
 int row_recover_finished(struct job *j,

@@ -45,18 +45,32 @@ static uint32_t next_silent(struct job *j, int64_t now_ns)
     return JOB_NO_NODE;
 }
 
-/* No wait is silent: after 5 s, and then with growing gaps, everybody here hears what is waited
+/* Does it wait for others? While a round runs, who works does not. */
+static bool waits(const struct job *j, const struct job_node *n)
+{
+    return j->state != JOB_RUNNING || n->state == JOB_NODE_WAITING ||
+           n->state == JOB_NODE_FINISHED || (n->state == JOB_NODE_STARTING && j->unreached > 0);
+}
+
+/* No wait is silent: before 5 s have passed, and then with growing gaps, whoever waits hears what
  * for. */
 static void say_what_we_wait_for(struct job *j, int64_t now_ns)
 {
     if (now_ns < j->next_word_ns)
         return;
-    for (uint32_t i = 0; i < j->node_cap; i++)
-        if (j->nodes[i].used && (j->state != JOB_RUNNING || j->nodes[i].state == JOB_NODE_FINISHED))
-            job_send(j, i, CTL_WAITING);
+    bool told = false;
+    for (uint32_t i = 0; i < j->node_cap; i++) {
+        if (!j->nodes[i].used || !waits(j, &j->nodes[i]))
+            continue;
+        job_send(j, i, CTL_WAITING);
+        told = true;
+    }
+    int64_t longest = j->state == JOB_RUNNING ? MU_WORD_GAP_LONG_NS : MU_WORD_GAP_MAX_NS;
     j->word_now_ns = now_ns;
-    j->next_word_ns = now_ns + j->word_gap_ns;
-    j->word_gap_ns = j->word_gap_ns * 2 > WORD_GAP_MAX_NS ? WORD_GAP_MAX_NS : j->word_gap_ns * 2;
+    j->next_word_ns = told ? now_ns + j->word_gap_ns : NEVER;
+    j->word_gap_ns = j->word_gap_ns * 2 > longest ? longest : j->word_gap_ns * 2;
+    if (!told)
+        j->idle_since_ns = NEVER;
 }
 
 /* Everybody whose silence lasted too long leaves through the same rows as who died. Returns the
@@ -117,7 +131,7 @@ int row_recover_deadline(struct job *j,
 int row_run_deadline(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     int news = silent_ones(j, now_ns, ev, row_run_left);
-    if (news == 0 && j->finished_ns != NEVER)
+    if (news == 0)
         say_what_we_wait_for(j, now_ns);
     return news;
 }

@@ -2,6 +2,7 @@
 #include "rendezvous/job/internal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define NS_PER_S INT64_C(1000000000)
 #define NAMED_MAX 8 /* Hosts that a sentence names before it says how many more. */
@@ -52,6 +53,21 @@ static bool is_stopping(const struct job_node *n)
     return n->state == JOB_NODE_STOPPING;
 }
 
+static bool is_finished(const struct job_node *n)
+{
+    return n->in_round && n->state == JOB_NODE_FINISHED;
+}
+
+static bool is_at_work(const struct job_node *n)
+{
+    return owes_finished(n);
+}
+
+static bool has_not_reached(const struct job_node *n)
+{
+    return n->in_round && n->state == JOB_NODE_STARTING && !n->reached;
+}
+
 static bool is_member(const struct job_node *n)
 {
     return n->in_round && n->state != JOB_NODE_LOST;
@@ -71,6 +87,34 @@ static uint32_t name_hosts(const struct job *j, node_test *test, struct mu_buf *
     if (count > NAMED_MAX)
         (void)mu_buf_addf(b, " and %u more", count - NAMED_MAX);
     return count;
+}
+
+/* Why those who are missing may be missing. */
+static void hints(const struct job *j, struct mu_buf *b)
+{
+    char shown[MU_RUN_ID_BYTES + 16];
+    if (j->refused[0] != '\0')
+        (void)mu_buf_addf(b, "; refused: %s", j->refused);
+    if (j->neighbour[0] != '\0')
+        (void)mu_buf_addf(
+            b, "; another job waits here too, %s: is --rdzv-id the same everywhere?",
+            mu_quote(shown, sizeof shown, mu_str_of(j->neighbour, strlen(j->neighbour))));
+}
+
+/* The civil calendar: 400 years have 146,097 days, and March is a good first month. */
+void words_time(int64_t unix_ms, struct mu_buf *b)
+{
+    int64_t s = unix_ms > 0 ? unix_ms / 1000 : 0;
+    int64_t z = s / 86400 + 719468;
+    int64_t era_day = z % 146097;
+    int64_t year = (era_day - era_day / 1460 + era_day / 36524 - era_day / 146096) / 365;
+    int64_t day = era_day - (365 * year + year / 4 - year / 100);
+    int64_t month = (5 * day + 2) / 153;
+    int64_t civil_month = month < 10 ? month + 3 : month - 9;
+    (void)mu_buf_addf(
+        b, "%04" PRId64 "-%02" PRId64 "-%02" PRId64 "T%02" PRId64 ":%02" PRId64 ":%02" PRId64 "Z",
+        year + z / 146097 * 400 + (civil_month <= 2), civil_month, day - (153 * month + 2) / 5 + 1,
+        s / 3600 % 24, s / 60 % 60, s % 60);
 }
 
 static void gathering_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
@@ -99,6 +143,8 @@ static void gathering_sentence(const struct job *j, int64_t now_ns, struct mu_bu
         j->waiting < j->nodes_min)
         (void)mu_buf_addf(b, ", giving up in %" PRId64 " s",
                           (j->gather_deadline_ns - now_ns) / NS_PER_S);
+    if (j->waiting < j->nodes_min)
+        hints(j, b);
 }
 
 static void wait_sentence(
@@ -110,23 +156,41 @@ static void wait_sentence(
         (void)mu_buf_addf(b, "%u nodes that did not come back", j->pending);
     MU_ASSERT(b->n > before || b->oom);
     (void)mu_buf_addf(b, " for %" PRId64 " s", (now_ns - j->since_ns) / NS_PER_S);
-}
-
-static bool runs_on(const struct job_node *n)
-{
-    return owes_finished(n);
+    for (uint32_t i = 0; i < j->node_cap; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (!n->used || !test(n) || n->connected)
+            continue;
+        (void)mu_buf_addf(
+            b, "; %s was last heard %" PRId64 " s ago and is given up after %" PRId64 " s",
+            n->hello.host, (now_ns - n->heard_ns) / NS_PER_S, j->fence_ns / NS_PER_S);
+        break;
+    }
 }
 
 void job_finished_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
 {
     (void)mu_buf_adds(b, "every worker of this node has ended well, waiting for ");
-    if (name_hosts(j, runs_on, b) == 0)
+    if (name_hosts(j, is_at_work, b) == 0)
         (void)mu_buf_adds(b, "the others");
-    (void)mu_buf_addf(b, " for %" PRId64 " s", (now_ns - j->finished_ns) / NS_PER_S);
+    (void)mu_buf_addf(b, " for %" PRId64 " s", (now_ns - j->idle_since_ns) / NS_PER_S);
 }
 
-static void running_sentence(const struct job *j, struct mu_buf *b)
+static void beginning_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
 {
+    bool v6 = strchr(j->lead_addr, ':') != NULL;
+    (void)mu_buf_addf(b, "round %u begins: waiting for ", j->round);
+    (void)name_hosts(j, has_not_reached, b);
+    (void)mu_buf_addf(b, " to reach the workers' store on %s at %s%s%s:%u, for %" PRId64 " s",
+                      j->nodes[j->lead].hello.host, v6 ? "[" : "", j->lead_addr, v6 ? "]" : "",
+                      j->lead_port, (now_ns - j->since_ns) / NS_PER_S);
+}
+
+static void running_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
+{
+    if (j->unreached > 0) {
+        beginning_sentence(j, now_ns, b);
+        return;
+    }
     (void)mu_buf_addf(b, "round %u runs: %u workers on %u nodes (", j->round, j->world,
                       j->round_nodes);
     (void)name_hosts(j, is_member, b);
@@ -135,6 +199,13 @@ static void running_sentence(const struct job *j, struct mu_buf *b)
     mu_buf_init(&cut, j->mem);
     if (name_hosts(j, is_cut_off, &cut) > 0)
         (void)mu_buf_addf(b, "; not heard from: %s", mu_buf_cstr(&cut));
+    mu_buf_reset(&cut);
+    if (name_hosts(j, is_finished, &cut) > 0) {
+        (void)mu_buf_addf(b, "; finished: %s; waiting for ", mu_buf_cstr(&cut));
+        (void)name_hosts(j, is_at_work, b);
+        if (j->idle_since_ns != NEVER)
+            (void)mu_buf_addf(b, " for %" PRId64 " s", (now_ns - j->idle_since_ns) / NS_PER_S);
+    }
     mu_buf_fini(&cut);
 }
 
@@ -152,7 +223,7 @@ void job_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
                           j->fence_ns / NS_PER_S);
         break;
     case JOB_RUNNING:
-        running_sentence(j, b);
+        running_sentence(j, now_ns, b);
         break;
     case JOB_STOPPING:
         wait_sentence(j, "is being stopped, waiting for ", is_stopping, now_ns, b);

@@ -328,6 +328,8 @@ static enum job_event_type event_of(enum ctl_type t)
     switch (t) {
     case CTL_HELLO:
         return JOB_EV_HELLO;
+    case CTL_REACHED:
+        return JOB_EV_REACHED;
     case CTL_STARTED:
         return JOB_EV_STARTED;
     case CTL_EXITED:
@@ -348,6 +350,7 @@ static enum job_event_type event_of(enum ctl_type t)
     case CTL_REFUSED:
     case CTL_WAITING:
     case CTL_START:
+    case CTL_GO:
     case CTL_STOP:
     case CTL_END:
     case CTL_TYPE_COUNT:

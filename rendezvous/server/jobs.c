@@ -227,7 +227,8 @@ static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *o
             }
             if (act->msg != CTL_WAITING || !waiting_made)
                 job_message(&sj->job, act->node, act->msg, &m);
-            waiting_made = act->msg == CTL_WAITING;
+            /* While a round runs, spares are told something of their own. */
+            waiting_made = act->msg == CTL_WAITING && sj->job.state != JOB_RUNNING;
             agent_send(a, &m);
             break;
         case JOB_ACT_CLOSE:
@@ -322,6 +323,23 @@ static void finish_step(struct srv *s, struct srv_job *sj, const struct job_out 
     arm_job_timer(s);
 }
 
+/* Nodes of one job that were given two ids meet two jobs, each of which waits in vain: let both say
+ * so. */
+static void note_neighbour(const struct srv *s, struct srv_job *sj)
+{
+    const struct srv_job *other = NULL;
+    sj->job.neighbour[0] = '\0';
+    if (sj->job.state != JOB_GATHERING || sj->job.waiting >= sj->job.nodes_min)
+        return;
+    DL_FOREACH(s->jobs, other)
+    {
+        if (other == sj || other->job.state != JOB_GATHERING || other->job.waiting == 0)
+            continue;
+        memcpy(sj->job.neighbour, other->job.run_id, sizeof sj->job.neighbour);
+        return;
+    }
+}
+
 void jobs_event(struct srv *s,
                 struct srv_job *sj,
                 enum job_event_type type,
@@ -337,6 +355,8 @@ void jobs_event(struct srv *s,
         agent_detach(a);
     }
     enum job_state state = sj->job.state;
+    if (type == JOB_EV_DEADLINE)
+        note_neighbour(s, sj);
     int r = step(s, sj, &ev, &out, &err);
     if (r == 0) {
         finish_step(s, sj, &out);
@@ -380,6 +400,16 @@ static void peer_address(const struct conn *c, char *ret)
         (void)mu_addr_host((const struct sockaddr *)&ss, ret);
     else
         (void)conn_peer(c, ret);
+}
+
+/* Ours, at which it met us. */
+static void own_address(const struct conn *c, char *ret)
+{
+    struct sockaddr_storage ss;
+    socklen_t len = sizeof ss;
+    ret[0] = '\0';
+    if (getsockname(c->watch.fd, (struct sockaddr *)&ss, &len) == 0)
+        (void)mu_addr_host((const struct sockaddr *)&ss, ret);
 }
 
 static int reserve_slots(struct srv_job *sj)
@@ -434,11 +464,15 @@ void jobs_hello(struct srv *s, struct agent *a, const struct ctl_msg *hello)
     struct job_out out;
     struct mu_err err = {0};
     char seen[MU_ADDR_BYTES] = "";
+    char via[MU_ADDR_BYTES] = "";
     peer_address(a->conn, seen);
+    if (!mu_addr_is_loopback(seen)) /* Over loopback it says nothing to others. */
+        own_address(a->conn, via);
     struct job_event ev = {.type = JOB_EV_HELLO,
                            .node = JOB_NO_NODE,
                            .msg = hello,
                            .seen_addr = seen,
+                           .via_addr = via,
                            .unix_ms = mu_unix_ms()};
     struct srv_job *sj = NULL;
     HASH_FIND_STR(s->by_id, hello->u.hello.run_id, sj);

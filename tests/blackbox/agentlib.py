@@ -2,6 +2,7 @@
 
 Workers speak to the test by lines on stdout: a line is written whole, and the stream ends when the last process that holds
 it is gone. So "nothing is left" is the end of a stream, and needs no polling."""
+import contextlib
 import os
 import re
 import select
@@ -232,6 +233,23 @@ def alive(pid):
             return f.read().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def listeners(pid):
+    """Addresses (in /proc's spelling) and ports at which a process listens."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    found = []
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as f:
+            for line in f.read().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
+                    address, port = fields[1].split(":")
+                    found.append((address, int(port, 16)))
+    return found
 
 
 class Watched:

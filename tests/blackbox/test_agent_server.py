@@ -1,5 +1,4 @@
 """An agent and the rendezvous: hosting it, losing it, finding a stranger in its place, and what its status shows."""
-import contextlib
 import json
 import os
 import re
@@ -50,27 +49,10 @@ def test_a_failed_job_ends_on_all_nodes_where_an_agent_hosts(job):
     assert len({a.cause() for a in agents}) == 1 and "exited with status 3" in agents[0].cause()
 
 
-def listeners(pid):
-    """Addresses (in /proc's spelling) and ports at which a process listens."""
-    inodes = set()
-    for fd in os.listdir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            inodes.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
-    found = []
-    for table in ("tcp", "tcp6"):
-        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as f:
-            for line in f.read().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and f"socket:[{fields[9]}]" in inodes:
-                    address, port = fields[1].split(":")
-                    found.append((address, int(port, 16)))
-    return found
-
-
 def test_one_node_by_itself_listens_on_loopback_alone(job):
     a = job.start("--nproc-per-node=2", job.worker('say("up")\nawait_file("go")'))
     a.out.wait_count("up", 2)
-    assert {address for address, _ in listeners(a.agent_pid())} == {"0100007F"}
+    assert {address for address, _ in agentlib.listeners(a.agent_pid())} == {"0100007F"}
     (job.folder / "go").touch()
     a.ends(0)
 
@@ -80,7 +62,7 @@ def test_the_worker_store_of_a_node_beside_the_server_can_be_reached_by_others(s
     a, b = job.nodes(server, 2, job.worker('say("up", RANK, STORE)\nawait_file("go")'))
     lead = a if a.out.wait(r"up (\d) \S+:(\d+)").group(1) == "0" else b
     port = int(lead.out.wait(r"up 0 \S+:(\d+)").group(1))
-    assert [address for address, p in listeners(lead.agent_pid()) if p == port] in (["0" * 32], ["0" * 8])
+    assert [address for address, p in agentlib.listeners(lead.agent_pid()) if p == port] in (["0" * 32], ["0" * 8])
     (job.folder / "go").touch()
     a.ends(0), b.ends(0)
 
@@ -307,14 +289,14 @@ def check_stranger(job, port):
     a.ends(1, 20)
     assert time.monotonic() - began < 6 * SLOW
     text = a.err.text()
-    assert re.search(rf"no rendezvous server for 2 s; last attempt: 127\.0\.0\.1 port {port}: \w", text), text
+    assert re.search(rf"no rendezvous server for 2 s; last attempt: 127\.0\.0\.1:{port}: \w", text), text
 
 
 def test_a_frozen_server_is_given_up(server, job):
     os.kill(server.process.pid, signal.SIGSTOP)
     a = job.nodes(server, 1, "--rdzv-conf=read_timeout=1", job.worker("hang()"))[0]
     a.ends(1, 10)
-    assert f"port {server.port}: connected, but no rdzv-server has answered" in a.err.text(), a.err.text()
+    assert f"127.0.0.1:{server.port}: connected, but no rdzv-server has answered" in a.err.text(), a.err.text()
     os.kill(server.process.pid, signal.SIGCONT)
 
 

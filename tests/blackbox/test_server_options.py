@@ -58,7 +58,8 @@ def test_version():
 def test_port_that_is_taken_says_so(server):
     r = run("--port", str(server.port))
     assert r.returncode == 1
-    assert r.stderr == f"rdzv-server: port {server.port} is taken: choose another, or stop who has it\n"
+    assert r.stderr == (f"rdzv-server: *:{server.port} is taken (pid {server.process.pid}, \"rdzv-server\"): choose another port, or "
+                        "stop who has it\n")
 
 
 def test_host_that_is_not_ours_says_so():

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "agent/life/life.h"
+#include "base/parse.h"
 #include "rendezvous/job/job.h"
 
 #define MS INT64_C(1000000)
@@ -33,6 +34,7 @@ enum event_kind {
     EV_AGENT_TIMER,
     EV_JOB_TIMER,
     EV_CONNECT,     /* an attempt comes to its end */
+    EV_REACH,       /* a try to reach the lead comes to its end; arg: the lead's host */
     EV_AGENT_EOF,   /* the agent notices that its link closed */
     EV_SERVER_EOF,  /* the server notices; arg: 1 reset, 0 closed by a dead or departed process */
     EV_WORKER,      /* a worker ends by itself */
@@ -83,6 +85,7 @@ struct agent {
     /* the link */
     bool linked; /* As the agent sees it. */
     uint32_t link_no;
+    uint32_t reach_no; /* The present try to reach the lead. */
 };
 
 /* The server's end of a connection. It may outlive the agent, when its host is cut off. */
@@ -114,6 +117,13 @@ struct host {
     struct agent a;
 };
 
+/* Who has reached the lead of a round. */
+struct reached {
+    uint32_t round;
+    uint32_t hosts; /* A bit each. */
+};
+#define ROUNDS_REMEMBERED 64
+
 struct sim_job {
     bool exists;
     uint32_t life; /* Which object. */
@@ -130,6 +140,7 @@ struct sim_job {
     } told[2 * HOSTS_MAX * NPROC_MAX]; /* Failures of this round that it was told of. */
     uint32_t told_count;
     uint32_t fell[HOSTS_MAX * NPROC_MAX]; /* Of a rank: the round in which it failed first. */
+    struct reached reached[ROUNDS_REMEMBERED];
 };
 
 struct world {
@@ -159,7 +170,8 @@ struct world {
     uint32_t nodes_max[JOBS_MAX];
     uint32_t max_restarts[JOBS_MAX];
     bool on_join[JOBS_MAX];
-    int64_t quick; /* Base delay of the network in this world. */
+    uint32_t walled; /* A bit for each host whose worker store a firewall hides. */
+    int64_t quick;   /* Base delay of the network in this world. */
     uint32_t fault_rate;
     int64_t last_server_up;
     uint32_t ended[2];
@@ -369,6 +381,29 @@ static void check_start(struct world *w, const struct host *h, uint32_t round)
                        x->round, o->no);
         }
     }
+}
+
+static void note_reached(struct world *w, const struct host *h)
+{
+    uint32_t round = (uint32_t)h->a.life.start.round;
+    struct reached *e = &w->jobs[h->job].reached[round % ROUNDS_REMEMBERED];
+    if (e->round != round)
+        *e = (struct reached){.round = round};
+    e->hosts |= 1U << h->no;
+}
+
+/* Where nodes look whether they reach the lead, all do before any worker starts. */
+static void check_reached(struct world *w, const struct host *h)
+{
+    const struct ctl_start *s = &h->a.life.start;
+    const struct reached *e = &w->jobs[h->job].reached[s->round % ROUNDS_REMEMBERED];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < HOSTS_MAX; i++)
+        count += e->round == s->round && (e->hosts & 1U << i) != 0;
+    if (s->reach_ms > 0 && count < s->node_count)
+        broken(w,
+               "round %" PRId64 " starts on host %u while %u of %" PRId64 " nodes reach its lead",
+               s->round, h->no, count, s->node_count);
 }
 
 static void check_round(struct world *w, const struct job *j)
@@ -645,8 +680,10 @@ static void refuse(struct world *w, struct end *e, int code, const char *text)
 static void server_hello(struct world *w, struct end *e, const struct ctl_msg *m)
 {
     uint32_t no = w->hosts[e->host].job;
+    char address[MU_ADDR_BYTES];
+    (void)snprintf(address, sizeof address, "10.0.0.%u", e->host);
     struct job_event ev = {
-        .type = JOB_EV_HELLO, .node = JOB_NO_NODE, .msg = m, .seen_addr = "10.0.0.1"};
+        .type = JOB_EV_HELLO, .node = JOB_NO_NODE, .msg = m, .seen_addr = address};
     struct job_out out;
     struct mu_err err = {0};
     if (!w->jobs[no].exists)
@@ -683,14 +720,12 @@ static void note_told(struct sim_job *s, uint32_t slot, const struct ctl_failed 
 
 static void server_message(struct world *w, struct end *e, const struct ctl_msg *m)
 {
-    static const int events[CTL_TYPE_COUNT] = {[CTL_STARTED] = JOB_EV_STARTED + 1,
-                                               [CTL_EXITED] = JOB_EV_EXITED + 1,
-                                               [CTL_FAILED] = JOB_EV_WORKER_FAILED + 1,
-                                               [CTL_SILENT] = JOB_EV_SILENT + 1,
-                                               [CTL_FINISHED] = JOB_EV_FINISHED + 1,
-                                               [CTL_STOPPED] = JOB_EV_STOPPED + 1,
-                                               [CTL_BEAT] = JOB_EV_BEAT + 1,
-                                               [CTL_BYE] = JOB_EV_BYE + 1};
+    static const int events[CTL_TYPE_COUNT] = {
+        [CTL_REACHED] = JOB_EV_REACHED + 1, [CTL_STARTED] = JOB_EV_STARTED + 1,
+        [CTL_EXITED] = JOB_EV_EXITED + 1,   [CTL_FAILED] = JOB_EV_WORKER_FAILED + 1,
+        [CTL_SILENT] = JOB_EV_SILENT + 1,   [CTL_FINISHED] = JOB_EV_FINISHED + 1,
+        [CTL_STOPPED] = JOB_EV_STOPPED + 1, [CTL_BEAT] = JOB_EV_BEAT + 1,
+        [CTL_BYE] = JOB_EV_BYE + 1};
     uint32_t no = w->hosts[e->host].job;
     if (m->type == CTL_HELLO) {
         server_hello(w, e, m);
@@ -766,6 +801,7 @@ static void spawn(struct world *w, struct host *h)
     struct agent *a = &h->a;
     uint32_t round = (uint32_t)a->life.start.round;
     check_start(w, h, round);
+    check_reached(w, h);
     a->worker_round = round;
     a->gone_pending = false;
     uint32_t fails_at = chance(w, 2) ? below(w, a->nproc) : UINT32_MAX;
@@ -835,6 +871,38 @@ static void end_agent(struct world *w, struct host *h, const char *how)
     h->unsafe = false;
 }
 
+/* The lead's host is the last number of its address. */
+static void reach(struct world *w, struct host *h)
+{
+    uint32_t lead = 0;
+    MU_ASSERT(mu_parse_u32(h->a.life.start.lead_addr + strlen("10.0.0."), 0, HOSTS_MAX - 1, "lead",
+                           &lead, NULL) == 0);
+    const struct host *to = &w->hosts[lead];
+    bool dropped = (h->cut && w->now < h->cut_until) || (to->cut && w->now < to->cut_until) ||
+                   (w->walled & 1U << lead) != 0;
+    h->a.reach_no = ++w->worker_no;
+    push(w, (struct event){.at = w->now + (dropped ? 3 * SEC : 2 * delay(w)),
+                           .kind = EV_REACH,
+                           .host = h->no,
+                           .life_no = h->a.reach_no,
+                           .arg = lead});
+}
+
+static void reach_ends(struct world *w, struct host *h, const struct event *e)
+{
+    struct agent *a = &h->a;
+    const struct host *to = &w->hosts[e->arg];
+    if (!a->alive || a->reach_no != e->life_no)
+        return;
+    bool lost = (h->cut && w->now < h->cut_until) || (to->cut && w->now < to->cut_until) ||
+                (w->walled & 1U << e->arg) != 0;
+    struct life_event ev = {.type = LIFE_EV_UNREACHED, .text = lost ? "no answer" : "refused"};
+    if (!lost && to->a.alive)
+        ev.type = LIFE_EV_REACHED;
+    a->reach_no = 0;
+    step_life(w, h, &ev);
+}
+
 static void connect_agent(struct world *w, struct host *h)
 {
     int64_t took = delay(w);
@@ -873,9 +941,14 @@ static void step_life(struct world *w, struct host *h, struct life_event *ev)
             life_message(&a->life, &actions[i], &m);
             if (m.type == CTL_STOPPED && a->running > 0 && m.u.stopped.round == a->worker_round)
                 broken(w, "host %u says stopped while %u workers run", h->no, a->running);
+            if (m.type == CTL_REACHED)
+                note_reached(w, h);
             if (m.type != CTL_BEAT)
                 tell(w, "host %u says %s", h->no, ctl_type_name(m.type));
             send_message(w, h->no, a->link_no, false, &m);
+            break;
+        case LIFE_ACT_REACH:
+            reach(w, h);
             break;
         case LIFE_ACT_SPAWN:
             spawn(w, h);
@@ -1121,8 +1194,8 @@ static void run_agent_event(struct world *w, struct event *e)
         static const int events[CTL_TYPE_COUNT] = {
             [CTL_WELCOME] = LIFE_EV_WELCOME + 1, [CTL_REFUSED] = LIFE_EV_REFUSED + 1,
             [CTL_WAITING] = LIFE_EV_WAITING + 1, [CTL_START] = LIFE_EV_START + 1,
-            [CTL_STOP] = LIFE_EV_STOP + 1,       [CTL_BEAT] = LIFE_EV_BEAT + 1,
-            [CTL_END] = LIFE_EV_END + 1};
+            [CTL_GO] = LIFE_EV_GO + 1,           [CTL_STOP] = LIFE_EV_STOP + 1,
+            [CTL_BEAT] = LIFE_EV_BEAT + 1,       [CTL_END] = LIFE_EV_END + 1};
         if (!a->alive || !a->linked || a->link_no != e->life_no)
             return;
         MU_ASSERT(events[e->msg->type] != 0);
@@ -1147,6 +1220,9 @@ static void run_agent_event(struct world *w, struct event *e)
     case EV_CONNECT:
         if (a->alive && a->life_no == e->life_no)
             connected(w, h);
+        break;
+    case EV_REACH:
+        reach_ends(w, h, e);
         break;
     case EV_WORKER:
     case EV_WORKER_HIT:
@@ -1214,6 +1290,7 @@ static void run_event(struct world *w, struct event *e)
     case EV_TO_AGENT:
     case EV_AGENT_TIMER:
     case EV_CONNECT:
+    case EV_REACH:
     case EV_AGENT_EOF:
     case EV_WORKER:
     case EV_WORKER_HIT:
@@ -1235,6 +1312,7 @@ static void make(struct world *w)
     w->quick = chance(w, 50) ? MS / 10 : chance(w, 50) ? 5 * MS : 60 * MS;
     w->fault_rate = chance(w, 15) ? 0 : 20 + below(w, 80);
     w->server_up = true;
+    w->walled = chance(w, 10) ? 1U << below(w, w->host_count) : 0;
     uint32_t per_job[JOBS_MAX] = {0};
     for (uint32_t i = 0; i < w->host_count; i++) {
         w->hosts[i].no = i;

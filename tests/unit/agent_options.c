@@ -97,7 +97,8 @@ static void describe(const struct result *r, char *out, size_t cap)
     int n = snprintf(
         out, cap,
         " nodes=%u:%u nproc=%u restarts=%u node_rank=%d join=%s id=%s role=<%s> topology=%s "
-        "rdzv=%s at=%s:%u host=%d local=%s jt=%g lc=%g ct=%g st=%g kind=%s program=%s python=%s "
+        "rdzv=%s at=%s:%u host=%d local=%s store=%u jt=%g lc=%g ct=%g st=%g kind=%s program=%s "
+        "python=%s "
         "vlr=%d grace=%g sigs=%u:%s log_dir=%s nofiles=%d redirect=%d:%d%d%d%d "
         "tee=%d:%d%d quiet=%d:%d%d label=%d prefix=%s copy=%s,%s events=%d first=%d last=%u pt=%g "
         "sit=%g "
@@ -107,7 +108,7 @@ static void describe(const struct result *r, char *out, size_t cap)
         o->on_join_restart ? "restart" : "wait", o->run_id != NULL ? o->run_id : "(fresh)", o->role,
         o->topology != NULL ? o->topology : "(none)", rdzv[o->rdzv], o->endpoint.host,
         o->endpoint.port, o->is_host, o->local_addr != NULL ? o->local_addr : "(none)",
-        (double)o->join_timeout_ns / 1e9, (double)o->last_call_ns / 1e9,
+        o->store_port, (double)o->join_timeout_ns / 1e9, (double)o->last_call_ns / 1e9,
         (double)o->connect_timeout_ns / 1e9, (double)o->server_timeout_ns / 1e9,
         kinds[o->program_kind], o->program, o->python, o->virtual_local_rank,
         (double)o->shutdown_timeout_ns / 1e9, o->signal_count, o->signals_text,
@@ -138,7 +139,7 @@ struct row {
 static const struct row rows[] = {
     /* --- defaults --- */
     {"p", "", 0, "nodes=1:1 nproc=1 restarts=0 node_rank=-1 join=wait id=(fresh) role=<default> topology=(none) rdzv=standalone "
-     "at=localhost:0 host=1 local=(none) jt=600 lc=30 ct=60 st=60 kind=auto program=p python=python3 vlr=0 grace=30 "
+     "at=localhost:0 host=1 local=(none) store=0 jt=600 lc=30 ct=60 st=60 kind=auto program=p python=python3 vlr=0 grace=30 "
      "sigs=4:SIGTERM,SIGINT,SIGHUP,SIGQUIT log_dir=(none) nofiles=0 redirect=0:0000 mi=0.1 level=1 format=0 args=", NULL},
 
     /* --- grammar: spelling and values --- */
@@ -422,8 +423,9 @@ static const struct row rows[] = {
     {"--rdzv-backend=c10d|--rdzv-endpoint=localhost:99999|p", "", 1, "--rdzv-endpoint: the port", NULL},
     {"--rdzv-backend=c10d|--rdzv-endpoint=localhost:abc|p", "", 1, "--rdzv-endpoint: the port", NULL},
     {"--rdzv-backend=c10d|--rdzv-endpoint=bad host:1|p", "", 1, "--rdzv-endpoint", NULL},
-    {"--rdzv-backend=c10d|--rdzv-endpoint=n1|--node-rank=1|--nnodes=2|p", "", 0, "node_rank=-1", "--node-rank has no effect with backend c10d"},
-    {"--rdzv-backend=c10d|--rdzv-endpoint=n1|--node-rank=0|p", "", 0, "node_rank=-1", NULL},
+    {"--rdzv-backend=c10d|--rdzv-endpoint=n1|--node-rank=1|--nnodes=2|p", "", 0, "node_rank=1", NULL},
+    {"--rdzv-backend=c10d|--rdzv-endpoint=n1|--node-rank=0|p", "", 0, "node_rank=0", NULL},
+    {"--rdzv-backend=c10d|--rdzv-endpoint=n1|--node-rank=2|--nnodes=2|p", "", 1, "--node-rank: 2 is not below the number of nodes, 2", NULL},
     {"--rdzv-backend=c10d|--rdzv-endpoint=n1|--rdzv-id=|p", "", 0, "id=(fresh)", "--rdzv-id is empty"},
     {"--rdzv-backend=c10d|--rdzv-endpoint=n1|--rdzv-id=team/job|p", "", 0, "id=team/job", NULL},
     {"--rdzv-backend=C10D|--rdzv-endpoint=n1|p", "", 1, "--rdzv-backend: \"C10D\" is not one of static, c10d", NULL},
@@ -434,7 +436,13 @@ static const struct row rows[] = {
     /* --- our own --rdzv --- */
     {"--rdzv=n1|--nnodes=2|p", "", 0, "rdzv=dynamic at=n1:29500 id=none nodes=2:2", NULL},
     {"--rdzv|n1:7|p", "", 0, "at=n1:7", NULL},
-    {"--rdzv=[fe80::1%eth0]:7|p", "", 0, "at=fe80::1%eth0:7", NULL},
+    {"--rdzv=[fe80::1%eth0]:7|p", "", 1, "--rdzv: fe80::1%eth0 is a link-local address", NULL},
+    {"--rdzv=n1|--store-port=29600|p", "", 0, "store=29600", NULL},
+    {"--rdzv=n1|--store-port=65536|p", "", 1, "--store-port", NULL},
+    {"--rdzv=n1|--store-port=x|p", "", 2, "--store-port", NULL},
+    {"--rdzv=n1|p", "PET_STORE_PORT=5", 0, "store=0", NULL},
+    {"--rdzv=n1|--rdzv-conf=join_timeout=20|p", "", 0, "jt=20 lc=30 ct=20", NULL},
+    {"--rdzv=n1|--rdzv-conf=join_timeout=20,read_timeout=5|p", "", 0, "jt=20 lc=30 ct=5", NULL},
     {"--rdzv=n1|--nnodes=2|--node-rank=1|p", "", 0, "node_rank=1", NULL},
     {"--rdzv=n1|--nnodes=2|--node-rank=2|p", "", 1, "--node-rank", NULL},
     {"--rdzv=n1|--master-port=5|p", "", 0, "rdzv=dynamic at=n1:29500", NULL},

@@ -101,10 +101,10 @@ static void test_a_listener_says_its_port_and_is_ready(void **state)
     assert_int_not_equal(nodelay, 0);
 
     /* The same port again: the sentence names it. */
-    char shown[32];
+    char shown[64];
     uint16_t other = 1;
     assert_int_equal(mu_listen("127.0.0.1", port, 16, &other, &err), -EADDRINUSE);
-    (void)snprintf(shown, sizeof shown, "port %u is taken", port);
+    (void)snprintf(shown, sizeof shown, "127.0.0.1:%u is taken (pid %d, ", port, (int)getpid());
     assert_has(err.msg, shown);
     assert_int_equal(other, 1);
 }

@@ -60,6 +60,16 @@ static const struct row rows[] = {
     CTL_START_FIELDS(S, I, L, C)
 #undef THIS
 #undef MEMBER
+#define THIS CTL_REACHED
+#define MEMBER reached
+    CTL_REACHED_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_GO
+#define MEMBER go
+    CTL_GO_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
 #define THIS CTL_STARTED
 #define MEMBER started
     CTL_STARTED_FIELDS(S, I, L, C)

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "base/limits.h"
 #include "rendezvous/job/job.h"
 
 #define SEC INT64_C(1000000000)
@@ -217,7 +218,7 @@ static void test_specs_that_disagree_are_refused_with_both_values(void **state)
     begin(&s, mu_mem_default());
     assert_int_equal(hello(&s, (struct who){.host = "a", .min = 2, .max = 2}, NULL), 0);
     assert_int_equal(hello(&s, (struct who){.host = "b", .min = 2, .max = 3}, NULL), -EACCES);
-    assert_non_null(strstr(s.err.msg, "is 3 here and 2 in the agents that came first"));
+    assert_non_null(strstr(s.err.msg, "--nnodes is 2:3 on b and 2 on a, which came first"));
     assert_int_equal(s.job.node_count, 1);
     end(&s);
 }
@@ -490,7 +491,7 @@ static void test_who_is_missing_after_a_round_is_said_soon(void **state)
     assert_int_equal(s.job.deadline_ns, s.now + SEC / 2);
     tick(&s, SEC / 2);
     TOLD(&s, "waiting a; ");
-    assert_int_equal(s.job.next_word_ns, s.now + 5 * SEC);
+    assert_int_equal(s.job.next_word_ns, s.now + MU_FIRST_WORD_NS);
     end(&s);
 }
 
@@ -740,7 +741,7 @@ static void test_too_few_nodes_give_up_and_say_who_is_here(void **state)
     assert_int_equal(s.job.state, JOB_FAILED);
     assert_int_equal(s.job.cause.kind, MU_CAUSE_JOIN_TIMEOUT);
     assert_non_null(strstr(s.job.cause.message, "1 of 2 nodes are here (a)"));
-    assert_in_range(words, 5, 12); /* 5, 10, 20, 40 ... s, then every 300 s. */
+    assert_in_range(words, 10, 17); /* 4, 7, 14, 28, 56 s, then every 50 s: no minute is silent. */
     end(&s);
 }
 
@@ -789,6 +790,150 @@ static void test_lead_address_is_one_that_the_others_can_reach(void **state)
         m.u.start.lead_addr,
         "10.1.1.1"); /* The lead shares the server's host; loopback would lead b to itself. */
     assert_int_equal(m.u.start.lead_port, 1234);
+    end(&s);
+}
+
+static void test_a_lead_beside_the_server_is_where_the_others_met_the_server(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s, mu_mem_default());
+    fill_hello(&m, (struct who){.host = "a", .min = 2, .max = 2});
+    (void)snprintf(m.u.hello.host_addr, sizeof m.u.hello.host_addr, "172.17.0.1");
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
+                                                 .node = JOB_NO_NODE,
+                                                 .msg = &m,
+                                                 .seen_addr = "127.0.0.1"}),
+                     0);
+    fill_hello(&m, (struct who){.host = "b", .min = 2, .max = 2});
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
+                                                 .node = JOB_NO_NODE,
+                                                 .msg = &m,
+                                                 .seen_addr = "10.1.1.2",
+                                                 .via_addr = "10.1.1.1"}),
+                     0);
+    assert_string_equal(s.job.lead_addr, "10.1.1.1"); /* Not that of its first interface. */
+    end(&s);
+}
+
+static int reached(struct story *s, uint32_t slot)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_REACHED);
+    m.u.reached.round = s->job.round;
+    return give(s, (struct job_event){.type = JOB_EV_REACHED, .node = slot, .msg = &m});
+}
+
+static int unreached(struct story *s, uint32_t slot)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_FAILED);
+    m.u.failed.round = s->job.round;
+    m.u.failed.cause.kind = MU_CAUSE_UNREACHED;
+    (void)snprintf(m.u.failed.cause.message, sizeof m.u.failed.cause.message,
+                   "no answer, tried for 10 s");
+    return give(s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = slot, .msg = &m});
+}
+
+static void gather_apart(struct story *s, uint32_t slots[3])
+{
+    static const char *const hosts[] = {"a", "b", "c"};
+    static const char *const addrs[] = {"10.1.1.1", "10.1.1.2", "10.1.1.3"};
+    begin(s, mu_mem_default());
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(
+            hello(
+                s,
+                (struct who){.host = hosts[i], .min = 3, .max = 3, .restarts = 5, .addr = addrs[i]},
+                &slots[i]),
+            0);
+    assert_int_equal(s->job.reach_ns, MU_REACH_NS);
+}
+
+static void test_between_hosts_all_reach_the_lead_before_any_worker_starts(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t slots[3];
+    gather_apart(&s, slots);
+    assert_int_equal(reached(&s, slots[0]), 0);
+    TOLD(&s, "");
+    assert_int_equal(reached(&s, slots[2]), 0);
+    assert_int_equal(reached(&s, slots[2]), 0); /* Said twice: identities are counted. */
+    TOLD(&s, "");
+    struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    job_sentence(&s.job, s.now + 4 * SEC, &b);
+    assert_string_equal(mu_buf_cstr(&b),
+                        "round 1 begins: waiting for b to reach the workers' store "
+                        "on a at 10.1.1.1:1234, for 4 s");
+    mu_buf_fini(&b);
+    s.now = s.job.deadline_ns;
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE}), 0);
+    assert_int_equal(reached(&s, slots[1]), 0);
+    TOLD(&s, "go a; go b; go c; ");
+    assert_int_equal(reached(&s, slots[1]), 0); /* GO was lost. */
+    TOLD(&s, "go b; ");
+    end(&s);
+}
+
+static void
+test_who_does_not_reach_the_lead_ends_the_job_with_both_names_and_the_remedy(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t slots[3];
+    gather_apart(&s, slots);
+    assert_int_equal(unreached(&s, slots[1]), 0);
+    TOLD(&s, "stop a; stop b; stop c; ");
+    assert_true(s.job.final); /* However many restarts are left. */
+    assert_int_equal(s.job.restarts, 0);
+    assert_string_equal(
+        s.job.cause.message,
+        "b cannot reach a at 10.1.1.1:1234: no answer, tried for 10 s; the workers' "
+        "store is there: open the port between the hosts, or choose an open one "
+        "with --store-port=PORT on every node");
+    end(&s);
+}
+
+static void test_on_one_host_no_time_is_spent_on_reaching_the_lead(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s, mu_mem_default());
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(hello(&s,
+                               (struct who){.host = i == 0 ? "a" : "b",
+                                            .min = 2,
+                                            .max = 2,
+                                            .addr = i == 0 ? "127.0.0.1" : "::1"},
+                               NULL),
+                         0);
+    assert_int_equal(s.job.state, JOB_RUNNING);
+    assert_int_equal(s.job.reach_ns, 0);
+    end(&s);
+}
+
+static void test_a_second_unnamed_job_of_one_node_is_refused_with_the_first_ones_facts(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t a = 0;
+    struct job_config c = {
+        .run_id = "none", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    begin(&s, mu_mem_default());
+    job_fini(&s.job);
+    assert_int_equal(job_init(&s.job, mu_mem_default(), &c, &s.err), 0);
+    s.now = INT64_C(1798761600000) * 1000000; /* 2027-01-01; `give` makes wall clock of it. */
+    assert_int_equal(hello(&s, (struct who){.host = "a", .min = 1, .max = 1}, &a), 0);
+    s.now += 3 * SEC;
+    assert_int_equal(hello(&s, (struct who){.host = "b", .min = 1, .max = 1}, NULL), -EACCES);
+    assert_non_null(
+        strstr(s.err.msg, "job 'none' runs here since 2027-01-01T00:00:00Z (3 s), on a"));
+    /* Nobody of it is connected: then it may be dead, and who comes waits. */
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_NODE_AWAY, .node = a}), 0);
+    assert_int_equal(hello(&s, (struct who){.host = "b", .min = 1, .max = 1}, NULL), 0);
     end(&s);
 }
 
@@ -898,6 +1043,13 @@ int main(void)
         cmocka_unit_test(test_too_few_nodes_give_up_and_say_who_is_here),
         cmocka_unit_test(test_roles_have_ranks_of_their_own),
         cmocka_unit_test(test_lead_address_is_one_that_the_others_can_reach),
+        cmocka_unit_test(test_a_lead_beside_the_server_is_where_the_others_met_the_server),
+        cmocka_unit_test(test_between_hosts_all_reach_the_lead_before_any_worker_starts),
+        cmocka_unit_test(
+            test_who_does_not_reach_the_lead_ends_the_job_with_both_names_and_the_remedy),
+        cmocka_unit_test(test_on_one_host_no_time_is_spent_on_reaching_the_lead),
+        cmocka_unit_test(
+            test_a_second_unnamed_job_of_one_node_is_refused_with_the_first_ones_facts),
         cmocka_unit_test(test_no_memory_changes_nothing_and_everything_is_freed),
         cmocka_unit_test(test_who_comes_back_is_known_by_its_new_words_unless_memory_ran_out),
         cmocka_unit_test(test_sixteen_thousand_joins_cost_the_same_each),

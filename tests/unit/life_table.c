@@ -84,8 +84,10 @@ static void end(struct story *s)
 
 static void give(struct story *s, struct life_event ev)
 {
-    static const char *const names[] = {"connect", "send", "spawn", "signal",
-                                        "kill",    "say",  "exit"};
+    static const char *const names[] = {
+        [LIFE_ACT_CONNECT] = "connect", [LIFE_ACT_SEND] = "send",     [LIFE_ACT_REACH] = "reach",
+        [LIFE_ACT_SPAWN] = "spawn",     [LIFE_ACT_SIGNAL] = "signal", [LIFE_ACT_KILL] = "kill",
+        [LIFE_ACT_SAY] = "say",         [LIFE_ACT_EXIT] = "exit"};
     assert_int_equal(life_step(&s->life, s->now, &ev, &s->out), 0);
     mu_buf_reset(&s->told);
     for (uint32_t i = 0; i < s->out.count; i++) {
@@ -115,6 +117,7 @@ static void hear(struct story *s, enum ctl_type t, int64_t round, int64_t flag)
 {
     static const enum life_event_type events[CTL_TYPE_COUNT] = {[CTL_WELCOME] = LIFE_EV_WELCOME,
                                                                 [CTL_START] = LIFE_EV_START,
+                                                                [CTL_GO] = LIFE_EV_GO,
                                                                 [CTL_STOP] = LIFE_EV_STOP,
                                                                 [CTL_END] = LIFE_EV_END};
     struct ctl_msg m;
@@ -123,6 +126,8 @@ static void hear(struct story *s, enum ctl_type t, int64_t round, int64_t flag)
         m.u.start.round = round;
         m.u.start.fence_ms = flag;
         m.u.start.rank_base = 4;
+    } else if (t == CTL_GO) {
+        m.u.go.round = round;
     } else if (t == CTL_STOP) {
         m.u.stop.round = round;
         m.u.stop.final = flag;
@@ -145,6 +150,163 @@ static void join_and_start(struct story *s, int64_t fence_ms)
     TOLD(s, "spawn; ");
     give(s, (struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
     TOLD(s, "started; ");
+}
+
+/* Up to the START of a round that wants to know whether the lead can be reached. */
+static void join_and_check(struct story *s, int64_t node_rank)
+{
+    struct ctl_msg m;
+    give(s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    give(s, (struct life_event){.type = LIFE_EV_LINK_UP});
+    hear(s, CTL_WELCOME, 0, 0);
+    ctl_init(&m, CTL_START);
+    m.u.start.round = 1;
+    m.u.start.fence_ms = 600000;
+    m.u.start.node_rank = node_rank;
+    m.u.start.reach_ms = 10000;
+    give(s, (struct life_event){.type = LIFE_EV_START, .msg = &m});
+}
+
+static int64_t told_round_state(const struct story *s)
+{
+    struct ctl_msg m;
+    struct life_action hello = {.type = LIFE_ACT_SEND, .msg = CTL_HELLO};
+    life_message(&s->life, &hello, &m);
+    return m.u.hello.round_state;
+}
+
+static void test_no_worker_starts_before_all_reach_the_lead(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_check(&s, 1);
+    TOLD(&s, "reach; ");
+    assert_int_equal(told_round_state(&s), 4);
+    hear(&s, CTL_GO, 1, 0); /* Nobody says so before we do. */
+    TOLD(&s, "");
+    give(&s, (struct life_event){.type = LIFE_EV_UNREACHED, .text = "refused"});
+    TOLD(&s, "");
+    s.now = s.life.deadline_ns;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "reach; "); /* Again after a moment. */
+    give(&s, (struct life_event){.type = LIFE_EV_REACHED});
+    TOLD(&s, "reached; ");
+    hear(&s, CTL_GO, 7, 0); /* Of another round. */
+    TOLD(&s, "");
+    hear(&s, CTL_START, 1, 600000); /* It was not heard: said again. */
+    TOLD(&s, "reached; ");
+    hear(&s, CTL_GO, 1, 0);
+    TOLD(&s, "spawn; ");
+    assert_int_equal(s.life.state, LIFE_RUNNING);
+    hear(&s, CTL_GO, 1, 0);
+    TOLD(&s, "");
+    end(&s);
+}
+
+static void test_the_lead_waits_for_the_others_and_stops_without_a_worker(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_check(&s, 0);
+    TOLD(&s, "reached; ");
+    hear(&s, CTL_STOP, 1, 0);
+    TOLD(&s, "stopped; ");
+    assert_int_equal(s.life.state, LIFE_JOINING);
+    hear(&s, CTL_GO, 1, 0); /* Too late. */
+    TOLD(&s, "");
+    end(&s);
+}
+
+static void test_a_lead_that_is_not_reached_in_time_is_a_failure(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    join_and_check(&s, 1);
+    int64_t until = s.now + 10 * SEC;
+    bool spoken = false;
+    while (s.life.state == LIFE_CHECKING) {
+        assert_true(s.now <= until);
+        give(&s, (struct life_event){.type = LIFE_EV_UNREACHED, .text = "no answer"});
+        s.now = s.life.deadline_ns;
+        give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+        spoken = spoken || strstr(s.life.words, "cannot be reached yet (no answer)") != NULL;
+    }
+    assert_int_equal(s.now, until);
+    assert_true(spoken);
+    TOLD(&s, "failed; stopped; ");
+    struct life_action failed = {.type = LIFE_ACT_SEND, .msg = CTL_FAILED};
+    life_message(&s.life, &failed, &m);
+    assert_int_equal(m.u.failed.cause.kind, MU_CAUSE_UNREACHED);
+    assert_string_equal(m.u.failed.cause.message, "no answer, tried for 10 s");
+    end(&s);
+}
+
+/* A line before 5 s have passed, then ever less often, but one each minute. */
+static void test_no_wait_for_a_server_is_silent(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    int64_t said = s.now;
+    int64_t gap = 0;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    while (s.life.state != LIFE_EXITED) {
+        give(&s, (struct life_event){.type = LIFE_EV_LINK_FAILED, .text = "n1:29500: no answer"});
+        s.now = s.life.deadline_ns;
+        give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+        if (s.life.words_used == 0 || s.life.state == LIFE_EXITED)
+            continue;
+        assert_non_null(strstr(s.life.words, "n1:29500: no answer"));
+        assert_true(s.now - said <= (gap == 0 ? 5 : 60) * SEC && s.now - said >= gap);
+        gap = s.now - said;
+        said = s.now;
+    }
+    assert_true(gap > 10 * SEC);
+    end(&s);
+}
+
+static void test_a_stranger_at_the_port_is_left_after_a_moment(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    int64_t began = s.now;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    while (s.life.state != LIFE_EXITED) {
+        give(&s, (struct life_event){.type = LIFE_EV_LINK_UP, .text = "connected"});
+        give(&s, (struct life_event){
+                     .type = LIFE_EV_LINK_LOST, .stranger = true, .text = "n1:29500: a stranger"});
+        if (s.life.state == LIFE_EXITED)
+            break;
+        s.now = s.life.deadline_ns;
+        give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    }
+    assert_in_range(s.now - began, 2 * SEC, 4 * SEC);
+    assert_int_equal(s.life.exit_status, 1);
+    assert_non_null(strstr(s.life.cause.message, "a stranger: choose another port"));
+    end(&s);
+}
+
+static void test_workers_that_do_not_end_are_spoken_of(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    hear(&s, CTL_STOP, 1, 0);
+    TOLD(&s, "signal 15; ");
+    bool spoken = false;
+    for (int64_t until = s.now + 5 * SEC; s.now < until && !spoken; s.now = s.life.deadline_ns) {
+        give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+        spoken = strstr(s.life.words, "2 workers of this node have not ended") != NULL &&
+                 s.life.words_used > 0;
+    }
+    assert_true(spoken);
+    end(&s);
 }
 
 static void exit_of(struct story *s, uint32_t local_rank, int32_t status)
@@ -543,6 +705,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table_every_state_is_reachable_and_ends),
         cmocka_unit_test(test_table_every_state_hears_signals_time_and_the_link),
+        cmocka_unit_test(test_no_worker_starts_before_all_reach_the_lead),
+        cmocka_unit_test(test_the_lead_waits_for_the_others_and_stops_without_a_worker),
+        cmocka_unit_test(test_a_lead_that_is_not_reached_in_time_is_a_failure),
+        cmocka_unit_test(test_no_wait_for_a_server_is_silent),
+        cmocka_unit_test(test_a_stranger_at_the_port_is_left_after_a_moment),
+        cmocka_unit_test(test_workers_that_do_not_end_are_spoken_of),
         cmocka_unit_test(test_good_life_joins_runs_finishes_exits_with_0),
         cmocka_unit_test(test_failed_worker_stops_the_rest_and_joins_again),
         cmocka_unit_test(test_silence_stops_the_workers_before_anyone_may_take_their_place),

@@ -609,7 +609,7 @@ static void test_a_taken_port_gets_a_sentence(void **state)
     struct sdk_serve *second = NULL;
     uint16_t port = 0;
     assert_int_equal(sdk_serve_start("127.0.0.1", rig->port, &second, &port, &err), -EADDRINUSE);
-    assert_has(err.text, "serve the job's store: port");
+    assert_has(err.text, "serve the job's store: 127.0.0.1:");
     assert_has(err.text, "is taken");
 }
 
