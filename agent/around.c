@@ -100,7 +100,12 @@ static const char *small_file(const char *path, struct mu_err *err)
     int r = text == NULL ? -ENOMEM : read_text(path, text);
     if (r == 0)
         return text;
-    (void)mu_err_set(err, r, "%.100s: %s", path, r == -EILSEQ ? "this is no text" : strerror(-r));
+    if (r == -EFBIG)
+        (void)mu_err_set(err, r, "%.100s has more than %d bytes, the most that is read of it", path,
+                         FILE_BYTES_MAX);
+    else
+        (void)mu_err_set(err, r, "%.100s: %s", path,
+                         r == -EILSEQ ? "this is no text" : strerror(-r));
     return NULL;
 }
 

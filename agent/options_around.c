@@ -16,17 +16,43 @@ static const char *read_env(const void *arg, const char *name)
     return option_env((char *const *)arg, name);
 }
 
-/* torchrun's words for where to meet are torchrun's in all else, too. */
-static bool is_settled(const struct reading *rd)
+/* The flag that says where to meet, in torchrun's words, which are torchrun's in all else, too.
+ * NULL: none. */
+static const char *place_given(const struct reading *rd)
 {
     static const char *const places[] = {"standalone", "rdzv-endpoint", "rdzv-backend",
                                          "master-addr", "master-port"};
     for (size_t i = 0; i < MU_COUNT(places); i++)
         if (is_given(rd, places[i]))
-            return true;
+            return places[i];
+    return NULL;
+}
+
+static bool is_settled(const struct reading *rd)
+{
+    if (place_given(rd) != NULL)
+        return true;
     if (!is_given(rd, "nnodes"))
         return false;
     return is_given(rd, "rdzv") || (rd->o->nodes_max == 1 && rd->hostfile == NULL);
+}
+
+static int fail_settled(struct reading *rd)
+{
+    const char *flag = place_given(rd);
+    char variable[32] = "";
+    if (flag == NULL)
+        return option_fail(rd, 2,
+                           "--hostfile says which nodes there are and where they meet, and "
+                           "--nnodes with --rdzv says so too: leave out one of them");
+    size_t n = 0;
+    for (; flag[n] != '\0' && n + 1 < sizeof variable; n++)
+        variable[n] = flag[n] == '-' ? '_' : (char)(flag[n] - 'a' + 'A');
+    return option_fail(rd, 2,
+                       "--hostfile says which nodes there are and where they meet, and --%s (or "
+                       "PET_%s) says so too: leave out one of them; another port than 29500: "
+                       "--rdzv=HOST:PORT beside --hostfile",
+                       flag, variable);
 }
 
 /* Nobody asked for it: a worker of an agent that starts another one is no node of our job. */
@@ -98,9 +124,7 @@ int option_take_surroundings(struct reading *rd)
                            "--hostfile and --surroundings both say whom to listen to: give "
                            "one of them");
     if (rd->hostfile != NULL && is_settled(rd))
-        return option_fail(rd, 2,
-                           "--hostfile says which nodes there are and where they meet: leave out "
-                           "--standalone, or the flags (or PET_ variables) that say so too");
+        return fail_settled(rd);
     if (rd->surroundings == SURROUNDINGS_NONE || is_settled(rd) ||
         (!chosen && rd->hostfile == NULL && is_inner(rd)))
         return 0;

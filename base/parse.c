@@ -238,3 +238,49 @@ int mu_parse_endpoint(const char *text,
     *ret = e;
     return 0;
 }
+
+static bool is_hex(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+/* As inet_aton() reads one of its up to four parts: decimal, octal or, with 0x, hexadecimal. */
+static bool is_number(const char *p, size_t n, bool *ret_plain)
+{
+    bool hex = n > 2 && p[0] == '0' && (p[1] == 'x' || p[1] == 'X');
+    for (size_t i = hex ? 2 : 0; i < n; i++)
+        if (hex ? !is_hex(p[i]) : p[i] < '0' || p[i] > '9')
+            return false;
+    *ret_plain = !hex && n <= 3 && (n == 1 || p[0] != '0') && (n < 3 || memcmp(p, "255", 3) <= 0);
+    return true;
+}
+
+static bool is_label_char(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_';
+}
+
+bool mu_is_host_name(const char *text)
+{
+    size_t parts = 0;
+    size_t numbers = 0;
+    size_t plain = 0;
+    for (const char *p = text;; p++) {
+        size_t n = 0;
+        bool is_plain = false;
+        while (is_label_char(p[n]))
+            n++;
+        if (n == 0 || p[0] == '-' || (p[n] != '.' && p[n] != '\0'))
+            return false;
+        parts++;
+        if (is_number(p, n, &is_plain)) {
+            numbers++;
+            plain += is_plain;
+        }
+        p += n;
+        if (*p == '\0')
+            break;
+    }
+    return numbers < parts || (parts == 4 && plain == 4);
+}

@@ -94,6 +94,8 @@ static int read_host(const struct search *f, struct mu_str w, struct line *l, st
         return bad_line(f, "is no host", w, err);
     memcpy(l->host, host.p, host.n);
     l->host[host.n] = '\0';
+    if (!in_brackets && colons <= 1 && !mu_is_host_name(l->host))
+        return bad_line(f, "is no host", host, err);
     return slots.p != NULL ? read_slots(f, slots, &l->slots, err) : 0;
 }
 
@@ -216,6 +218,8 @@ int hostfile_ask(const struct surroundings_ask *ask, struct surroundings *s, str
     const char *text = ask->machine->file(ask->hostfile, err);
     if (text == NULL)
         return mu_err_wrap(err, "--hostfile");
+    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) /* The mark of some editors: no part of a name. */
+        text += 3;
     while (*text != '\0') {
         size_t n = strcspn(text, "\n");
         f.number++;

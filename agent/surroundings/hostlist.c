@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "agent/surroundings/internal.h"
+#include "base/parse.h"
 
 #define SETS_MAX 4u /* Of one item; Slurm's own names have one or two. */
 
@@ -150,6 +151,9 @@ int surroundings_hostlist(const char *list, uint64_t index, char *ret, uint64_t 
             if (count > MU_NODES_MAX)
                 return -EINVAL;
         }
+        char first[MU_HOST_BYTES];
+        if (!write_item(p, end, sets, set_count, 0, first) || !mu_is_host_name(first))
+            return -EINVAL;
         if (!found && index - total < count) {
             if (!write_item(p, end, sets, set_count, index - total, ret))
                 return -EINVAL;

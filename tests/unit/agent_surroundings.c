@@ -482,6 +482,7 @@ static void test_a_host_file_says_who_meets_where(void **state)
                    " nodes=2:2 rank=1 nproc=2 dynamic at=a:29500 ");
     hostfile_gives("localhost\nlocalhost\n", "--node-rank=1|p",
                    " rank=1 nproc=1 dynamic at=localhost:29500 ");
+    hostfile_gives("\xef\xbb\xbfn1\nn2\n", "p", " rank=1 nproc=1 dynamic at=n1:29500 ");
     hostfile_gives("n2 slots=2\n", "p", " nodes=1:1 rank=-1 nproc=2 standalone ");
 }
 
@@ -503,10 +504,17 @@ static void test_a_host_file_that_is_wrong_gets_a_sentence(void **state)
     hostfile_fails("n1\n\nn2:x\n", "p", "line 3: \"x\" is no number of workers");
     hostfile_fails("n1:\n", "p", "line 1: \"\" is no number of workers");
     hostfile_fails(":4\n", "p", "line 1: \":4\" is no host");
+    hostfile_fails("n1\n3\n", "p", "line 2: \"3\" is no host");
+    hostfile_fails("n1;n2\n", "p", "line 1: \"n1;n2\" is no host");
+    hostfile_fails("n1\n\xef\xbb\xbfn2\n", "p", "line 2: ");
+    hostfile_fails("n1\nn2\n", "--master-port=5|p",
+                   "--master-port (or PET_MASTER_PORT) says so too: leave out one of them; another "
+                   "port than 29500: --rdzv=HOST:PORT beside --hostfile");
+    hostfile_fails("n1\nn2\n", "--nnodes=2|--rdzv=n1|p", "--nnodes with --rdzv says so too");
     hostfile_fails("[fd00::1\n", "p", "has no ]");
     hostfile_fails("[fd00::1]x\n", "p", "is no host");
     hostfile_fails("n1 cores=4\n", "p", "line 1: \"cores=4\" is not known");
-    hostfile_fails("n1\nn2\n", "--standalone|p", "leave out --standalone");
+    hostfile_fails("n1\nn2\n", "--standalone|p", "--standalone (or PET_STANDALONE) says so too");
     hostfile_fails("n1\nn2\n", "--surroundings=slurm|p", "both say whom to listen to");
     reset_machine();
     parse(&r, NULL, "", "--hostfile=|p");
@@ -530,10 +538,13 @@ static void test_lists_of_hosts_are_expanded(void **state)
         {"r[1-2]n[1,3]-ib,z", "r1n1-ib r1n3-ib r2n1-ib r2n3-ib z"},
         {"n[0-1].site.example", "n0.site.example n1.site.example"},
         {"n[0000]", "n0000"},
+        {"10.0.0.[8-9]", "10.0.0.8 10.0.0.9"},
+        {"c_1.site-2.example", "c_1.site-2.example"},
     };
     static const char *const wrong[] = {"", ",", "n1,", ",n1", "n[", "n]", "n[]", "n[1", "n[1-]", "n[-1]", "n[2-1]", "n[1,]", "n[,1]",
                                         "n[a]", "n[1 2]", "n[[1]]", "n[0-99999999]", "n[99999999999999999999]",
-                                        "a[0-999]b[0-999]", "a[1]b[1]c[1]d[1]e[1]"};
+                                        "a[0-999]b[0-999]", "a[1]b[1]c[1]d[1]e[1]",
+                                        "[1]", "[1-3]", "7", "10.0.0", "n1,[2]", "0x7f.1", "n 1", "n1;rm", "-n1", ".n1", "n..1", "n1/2", "fd00::1"};
     /* clang-format on */
     char host[MU_HOST_BYTES];
     uint64_t count = 0;

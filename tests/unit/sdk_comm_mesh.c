@@ -3,10 +3,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -230,6 +233,91 @@ static void test_strangers_are_dropped(void **state)
     }
 }
 
+/* A rank that was slow between its connect and its hello, and lost its place to strangers
+ * meanwhile, comes again. Here rank 0 is played: it drops the first connection for the mesh and the
+ * first for the ring, as one whose table is full does. */
+struct dropper {
+    struct town t;
+    int lost;
+};
+
+static void take_after_a_drop(struct dropper *d)
+{
+    struct town *t = &d->t;
+    struct mesh_start s = {.rank = 0,
+                           .size = 2,
+                           .peers = t->peers,
+                           .tcp_listener = t->listeners[0],
+                           .unix_listener = -1,
+                           .deadline_ns = mu_now_ns() + t->timeout_ns};
+    for (d->lost = 0; d->lost < 2; d->lost++) {
+        struct pollfd p = {.fd = t->listeners[0], .events = POLLIN};
+        if (poll(&p, 1, 10000) != 1)
+            return;
+        (void)close(accept(t->listeners[0], NULL, NULL));
+    }
+    memcpy(s.token, t->token[0], sizeof s.token);
+    t->result[0] = mesh_connect(&s, &t->fabric[0], &t->cause[0]);
+}
+
+static void go_or_drop(void *arg, uint32_t rank)
+{
+    struct dropper *d = arg;
+    if (rank == 0)
+        take_after_a_drop(d);
+    else
+        go(&d->t, rank);
+}
+
+static void test_who_lost_its_place_to_strangers_comes_again(void **state)
+{
+    struct dropper d;
+    found(&d.t, 2, false);
+    rig_each(&d.t.rig, go_or_drop, &d);
+    assert_int_equal(d.lost, 2);
+    assert_int_equal(d.t.result[0], 0);
+    assert_int_equal(d.t.result[1], 0);
+    assert_joined(d.t.fabric[0].mesh[1], d.t.fabric[1].mesh[0]);
+    leave(&d.t);
+}
+
+/* Strangers take descriptors: where these are short, it is they who go. Rank 1 is a process of its
+ * own here. */
+static void test_strangers_do_not_use_up_the_descriptors(void **state)
+{
+    struct town t;
+    int strangers[40];
+    struct rlimit was;
+    struct rlimit few;
+    int status = 0;
+    found(&t, 2, false);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)close(t.listeners[0]);
+        go(&t, 1);
+        _exit(t.result[1] == 0 ? 0 : 1);
+    }
+    for (size_t i = 0; i < MU_COUNT(strangers); i++) {
+        strangers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        const struct mu_addr *to = &t.peers[0].address;
+        while (connect(strangers[i], (const struct sockaddr *)&to->ss, to->len) < 0)
+            assert_int_equal(errno, EINTR);
+    }
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    few = was;
+    few.rlim_cur = (rlim_t)strangers[MU_COUNT(strangers) - 1] + 1 + 3; /* What it needs itself. */
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    go(&t, 0);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    if (t.result[0] != 0)
+        fail_msg("%s", t.cause[0].text);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    leave(&t);
+    for (size_t i = 0; i < MU_COUNT(strangers); i++)
+        (void)close(strangers[i]);
+}
+
 /* A rank that does not come is named, with its host, by all others, when time is over. */
 static void test_absent_rank_is_named(void **state)
 {
@@ -286,6 +374,8 @@ int main(void)
         cmocka_unit_test(test_ranks_of_a_host_share_memory),
         cmocka_unit_test(test_descriptors_of_strangers_are_closed),
         cmocka_unit_test(test_strangers_are_dropped),
+        cmocka_unit_test(test_who_lost_its_place_to_strangers_comes_again),
+        cmocka_unit_test(test_strangers_do_not_use_up_the_descriptors),
         cmocka_unit_test(test_absent_rank_is_named),
         cmocka_unit_test(test_wrong_answer_is_refused),
         cmocka_unit_test(test_refused_connection_is_named_at_once),

@@ -27,9 +27,13 @@
 /* "MUSTCOM2", in an order that tells endianness. */
 #define HELLO_MAGIC UINT64_C(0x324d4f435453554d)
 #define HALF (MESH_TOKEN_BYTES / 2)
-/* Connections that have not shown the token: above it the oldest is dropped. */
+/* Connections that have not shown the token: above it the oldest is dropped, and so it is where
+ * descriptors are short. A rank that loses its place so comes again. */
 #define UNPROVEN_MAX 64
-#define TRY_AGAIN_NS MU_NS_PER_MS /* A Unix listener's queue is full: there is no event for it. */
+/* A Unix listener's queue is full: there is no event for it. Who was dropped waits longer each
+ * time. */
+#define TRY_AGAIN_NS MU_NS_PER_MS
+#define TRY_AGAIN_MAX_NS (64 * MU_NS_PER_MS)
 
 enum purpose {
     MESH,
@@ -66,7 +70,9 @@ struct conn {
     int fd;
     uint32_t peer; /* Out. */
     enum purpose purpose;
-    uint64_t number; /* In: the order of arrival. */
+    uint64_t number;  /* In: the order of arrival. */
+    int64_t again_ns; /* Out, AGAIN: when; and how long the next pause is. */
+    int64_t pause_ns;
     uint8_t buf[sizeof(struct hello)];
     size_t n;
     int passed;        /* In: a descriptor that came with the hello; -1: none. */
@@ -82,7 +88,10 @@ struct mesh {
     uint64_t accepted;
     bool *quiet; /* Of a rank: its link has something to read that can wait. */
     struct pollfd *polls;
-    size_t missing; /* Connections that are to come. */
+    struct watched *watched;
+    size_t poll_count;
+    size_t missing;  /* Connections that are to come; */
+    size_t incoming; /* and those of them that others open. */
     struct muster_cause *cause;
 };
 
@@ -158,12 +167,14 @@ static void set_options(int fd, enum purpose p, bool is_unix)
 
 static void establish(struct mesh *m, struct conn *c)
 {
+    bool is_out = c >= m->out && c < m->out + m->out_count;
     if (c->purpose == MESH)
         m->f->mesh[c->peer] = c->fd;
-    else if (c >= m->out && c < m->out + m->out_count)
+    else if (is_out)
         m->f->ring_next = c->fd;
     else
         m->f->ring_prev = c->fd;
+    m->incoming -= !is_out;
     c->fd = -1;
     drop(c);
     m->missing--;
@@ -242,6 +253,24 @@ static ssize_t receive(struct conn *c, void *p, size_t n)
     return got;
 }
 
+/* The peer dropped us before it had answered: mostly because strangers had filled its table. If its
+ * process is gone, the next connection is refused. */
+static int come_again(struct conn *c)
+{
+    struct conn next = {.state = AGAIN,
+                        .fd = -1,
+                        .passed = -1,
+                        .peer = c->peer,
+                        .purpose = c->purpose,
+                        .pause_ns = c->pause_ns == 0 ? TRY_AGAIN_NS : 2 * c->pause_ns};
+    if (next.pause_ns > TRY_AGAIN_MAX_NS)
+        next.pause_ns = TRY_AGAIN_MAX_NS;
+    next.again_ns = mu_now_ns() + next.pause_ns;
+    drop(c); /* With the memory that it offered. */
+    *c = next;
+    return 0;
+}
+
 static int say_hello(struct mesh *m, struct conn *c)
 {
     struct hello h = {
@@ -252,6 +281,8 @@ static int say_hello(struct mesh *m, struct conn *c)
     (void)getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &code, &n);
     if (code == 0 && send_hello(m, c, &h) != (ssize_t)sizeof h)
         code = errno != 0 ? errno : EIO;
+    if (code == ECONNRESET || code == EPIPE)
+        return come_again(c);
     if (code != 0)
         return fail(m, c->peer, -code, "cannot be reached");
     c->state = ASKING;
@@ -276,6 +307,7 @@ static int begin_connect(struct mesh *m, struct conn *c)
     if (errno != EINPROGRESS && errno != EAGAIN && errno != EINTR)
         return fail(m, c->peer, -errno, "cannot be reached");
     c->state = errno == EAGAIN ? AGAIN : CONNECTING;
+    c->again_ns = mu_now_ns() + TRY_AGAIN_NS;
     return 0;
 }
 
@@ -307,6 +339,8 @@ static int hear_answer(struct mesh *m, struct conn *c)
 {
     struct answer a;
     int r = fill(c, sizeof a);
+    if (r == -ECONNRESET || r == -EPIPE)
+        return come_again(c);
     if (r < 0)
         return fail(m, c->peer, r, "closed the connection at the start");
     if (r == 0)
@@ -374,18 +408,41 @@ static int fail_descriptors(struct mesh *m, int code)
     return code;
 }
 
+/* A place for one more; the one that has been silent for longest, where none is free. */
+static struct conn *place_in(struct mesh *m)
+{
+    struct conn *place = &m->in[0];
+    for (size_t k = 0; k < UNPROVEN_MAX && place->state != FREE; k++)
+        if (m->in[k].state == FREE || m->in[k].number < place->number)
+            place = &m->in[k];
+    return place;
+}
+
+/* Whoever has been silent for longest makes room for descriptors. False: there is nobody. */
+static bool drop_oldest(struct mesh *m)
+{
+    struct conn *oldest = NULL;
+    for (size_t k = 0; k < UNPROVEN_MAX; k++)
+        if (m->in[k].state != FREE && (oldest == NULL || m->in[k].number < oldest->number))
+            oldest = &m->in[k];
+    if (oldest != NULL)
+        drop(oldest);
+    return oldest != NULL;
+}
+
 static int accept_some(struct mesh *m, int listener, bool is_unix)
 {
-    for (int i = 0; i < UNPROVEN_MAX; i++) {
+    for (int i = 0; i < UNPROVEN_MAX && m->incoming > 0; i++) {
         int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
-            return fail_descriptors(m, -errno);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            int code = -errno;
+            if (!drop_oldest(m))
+                return fail_descriptors(m, code);
+            continue;
+        }
         if (fd < 0)
             return 0; /* Nobody, or somebody who went away. */
-        struct conn *free_one = &m->in[0];
-        for (size_t k = 0; k < UNPROVEN_MAX && free_one->state != FREE; k++)
-            if (m->in[k].state == FREE || m->in[k].number < free_one->number)
-                free_one = &m->in[k];
+        struct conn *free_one = place_in(m);
         drop(free_one);
         *free_one =
             (struct conn){.state = UNPROVEN, .fd = fd, .passed = -1, .number = m->accepted++};
@@ -430,7 +487,7 @@ static int turn_out(struct mesh *m, struct conn *c, short revents)
     case UNPROVEN:
         return 0;
     case AGAIN:
-        return begin_connect(m, c);
+        return mu_now_ns() < c->again_ns ? 0 : begin_connect(m, c);
     case CONNECTING:
         return revents != 0 ? say_hello(m, c) : 0;
     case ASKING:
@@ -439,45 +496,83 @@ static int turn_out(struct mesh *m, struct conn *c, short revents)
     return 0;
 }
 
-static struct pollfd poll_of(const struct conn *c)
+/* What a descriptor in `polls` is. Only those that are there: poll(2) refuses more than the limit
+ * of open files. */
+enum watched_kind {
+    WATCHED_LINK,
+    WATCHED_IN,
+    WATCHED_OUT,
+    WATCHED_TCP,
+    WATCHED_UNIX
+};
+struct watched {
+    enum watched_kind kind;
+    uint32_t index;
+};
+
+static void watch(struct mesh *m, int fd, short events, enum watched_kind kind, uint32_t index)
 {
-    if (c->state == FREE || c->state == AGAIN)
-        return (struct pollfd){.fd = -1};
-    return (struct pollfd){.fd = c->fd, .events = c->state == CONNECTING ? POLLOUT : POLLIN};
+    if (fd < 0)
+        return;
+    m->polls[m->poll_count] = (struct pollfd){.fd = fd, .events = events};
+    m->watched[m->poll_count++] = (struct watched){kind, index};
 }
 
-/* Places in `polls`: two listeners, the incoming, the outgoing, the links. */
+/* In the order in which news is heard. Returns when the next connection is due again. */
+static int64_t watch_all(struct mesh *m)
+{
+    int64_t until_ns = m->s->deadline_ns;
+    m->poll_count = 0;
+    for (uint32_t i = 0; i < m->s->size; i++)
+        watch(m, m->quiet[i] ? -1 : m->f->mesh[i], POLLIN, WATCHED_LINK, i);
+    for (uint32_t i = 0; i < UNPROVEN_MAX; i++)
+        watch(m, m->in[i].fd, POLLIN, WATCHED_IN, i);
+    for (uint32_t i = 0; i < m->out_count; i++) {
+        const struct conn *c = &m->out[i];
+        if (c->state != AGAIN)
+            watch(m, c->fd, c->state == CONNECTING ? POLLOUT : POLLIN, WATCHED_OUT, i);
+        else if (c->again_ns < until_ns)
+            until_ns = c->again_ns;
+    }
+    if (m->incoming > 0) { /* Else only strangers come. */
+        watch(m, m->s->tcp_listener, POLLIN, WATCHED_TCP, 0);
+        watch(m, m->s->unix_listener, POLLIN, WATCHED_UNIX, 0);
+    }
+    return until_ns;
+}
+
+static int hear_news(struct mesh *m, const struct watched *w, short revents)
+{
+    switch (w->kind) {
+    case WATCHED_LINK:
+        return watch_link(m, w->index);
+    case WATCHED_IN:
+        hear_hello(m, &m->in[w->index]);
+        return 0;
+    case WATCHED_OUT:
+        return turn_out(m, &m->out[w->index], revents);
+    case WATCHED_TCP:
+        return accept_some(m, m->s->tcp_listener, false);
+    case WATCHED_UNIX:
+        return accept_some(m, m->s->unix_listener, true);
+    }
+    return 0;
+}
+
 static int turn(struct mesh *m)
 {
-    struct pollfd *p = m->polls;
-    int64_t left = m->s->deadline_ns - mu_now_ns();
-    size_t out_at = 2 + UNPROVEN_MAX, mesh_at = out_at + m->out_count;
-    p[0] = (struct pollfd){.fd = m->s->tcp_listener, .events = POLLIN};
-    p[1] = (struct pollfd){.fd = m->s->unix_listener, .events = POLLIN};
-    for (size_t i = 0; i < UNPROVEN_MAX; i++)
-        p[2 + i] = poll_of(&m->in[i]);
-    for (size_t i = 0; i < m->out_count; i++) {
-        p[out_at + i] = poll_of(&m->out[i]);
-        if (m->out[i].state == AGAIN && left > TRY_AGAIN_NS)
-            left = TRY_AGAIN_NS;
-    }
-    for (uint32_t i = 0; i < m->s->size; i++)
-        p[mesh_at + i] = (struct pollfd){.fd = m->quiet[i] ? -1 : m->f->mesh[i], .events = POLLIN};
-    struct timespec t = {.tv_sec = left / MU_NS_PER_S, .tv_nsec = left % MU_NS_PER_S};
-    if (ppoll(p, mesh_at + m->s->size, &t, NULL) < 0)
+    int64_t left_ns = watch_all(m) - mu_now_ns();
+    left_ns = left_ns > 0 ? left_ns : 0;
+    struct timespec t = {.tv_sec = left_ns / MU_NS_PER_S, .tv_nsec = left_ns % MU_NS_PER_S};
+    if (ppoll(m->polls, m->poll_count, &t, NULL) < 0)
         return 0;
     int r = 0;
-    for (uint32_t i = 0; i < m->s->size && r == 0; i++)
-        if (p[mesh_at + i].revents != 0)
-            r = watch_link(m, i);
-    for (size_t i = 0; i < UNPROVEN_MAX && r == 0; i++)
-        if (p[2 + i].revents != 0)
-            hear_hello(m, &m->in[i]);
+    for (size_t i = 0; i < m->poll_count && r == 0; i++)
+        if (m->polls[i].revents != 0)
+            r = hear_news(m, &m->watched[i], m->polls[i].revents);
     for (size_t i = 0; i < m->out_count && r == 0; i++)
-        r = turn_out(m, &m->out[i], p[out_at + i].revents);
-    for (int i = 0; i < 2 && r == 0; i++)
-        if (p[i].revents != 0)
-            r = accept_some(m, p[i].fd, i == 1);
+        if (m->out[i].state == AGAIN)
+            r = turn_out(m, &m->out[i], 0);
     return r;
 }
 
@@ -564,19 +659,23 @@ int mesh_connect(const struct mesh_start *s, struct tcp_fabric *ret, struct must
                            .f = ret,
                            .out_count = s->rank + 1,
                            .missing = (size_t)s->size + 1,
+                           .incoming = (size_t)s->size - s->rank,
                            .cause = ret_cause};
         for (uint32_t i = 0; i < s->size; i++)
             ret->mesh[i] = -1;
         m->out = mu_zalloc(mem, m->out_count * sizeof *m->out);
         m->quiet = mu_zalloc(mem, s->size * sizeof *m->quiet);
-        m->polls = mu_zalloc(mem, (2 + UNPROVEN_MAX + m->out_count + s->size) * sizeof *m->polls);
-        if (m->out != NULL && m->quiet != NULL && m->polls != NULL)
+        size_t most = 2 + UNPROVEN_MAX + m->out_count + s->size;
+        m->polls = mu_zalloc(mem, most * sizeof *m->polls);
+        m->watched = mu_zalloc(mem, most * sizeof *m->watched);
+        if (m->out != NULL && m->quiet != NULL && m->polls != NULL && m->watched != NULL)
             r = connect_all(m);
         if (r < 0)
             tell_all(ret, ret_cause);
         mu_mem_free(mem, m->out);
         mu_mem_free(mem, m->quiet);
         mu_mem_free(mem, m->polls);
+        mu_mem_free(mem, m->watched);
     }
     mu_mem_free(mem, m);
     if (r < 0)

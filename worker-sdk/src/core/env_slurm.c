@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "base/str.h"
 #include "worker-sdk/src/core/env_read.h"
 #include "worker-sdk/src/core/sdk.h"
@@ -57,7 +58,7 @@ static bool first_host(const char *list, char *ret, size_t bytes)
         ret[n++] = *p;
     }
     ret[n] = '\0';
-    return n > 0 && !inside;
+    return n > 0 && !inside && mu_is_host_name(ret);
 }
 
 /* A number at *p, which moves behind it. False: none, or too large. */
