@@ -374,8 +374,8 @@ static void check_start(struct world *w, const struct host *h, uint32_t round)
             if (o == h)
                 broken(w, "round %u starts on host %u while a worker of round %u runs there", round,
                        h->no, x->round);
-            bool excused =
-                (o->unsafe && w->now < o->unsafe_until) || w->last_server_up + 2 * FENCE > w->now;
+            bool restarted = w->r->restarts > 0 && w->now < w->last_server_up + 2 * FENCE;
+            bool excused = restarted || (o->unsafe && w->now < o->unsafe_until);
             if (!excused)
                 broken(w, "round %u starts on host %u while round %u runs on host %u", round, h->no,
                        x->round, o->no);

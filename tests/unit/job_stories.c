@@ -1,0 +1,230 @@
+/* One job's rendezvous: what was once broken, and is brought back by tests/sim/bugs. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "rendezvous/job/job.h"
+
+#define SEC INT64_C(1000000000)
+
+struct story {
+    struct job job;
+    struct job_out out;
+    struct mu_err err;
+    int64_t now;
+};
+
+static void begin(struct story *s)
+{
+    struct job_config c = {.run_id = "j", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    memset(s, 0, sizeof *s);
+    s->now = SEC;
+    assert_int_equal(job_init(&s->job, mu_mem_default(), &c, &s->err), 0);
+}
+
+static void end(struct story *s)
+{
+    job_fini(&s->job);
+}
+
+static int give(struct story *s, struct job_event ev)
+{
+    ev.unix_ms = s->now / 1000000;
+    return job_step(&s->job, s->now, &ev, &s->out, &s->err);
+}
+
+/* A hello of a job of two nodes, with two workers each. */
+static struct ctl_msg hello_of(const char *host, int64_t restarts)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_HELLO);
+    struct ctl_hello *h = &m.u.hello;
+    (void)snprintf(h->host, sizeof h->host, "%s", host);
+    (void)snprintf(h->node, sizeof h->node, "id-%s", host);
+    (void)snprintf(h->run_id, sizeof h->run_id, "j");
+    (void)snprintf(h->role, sizeof h->role, "default");
+    h->nodes_min = 2;
+    h->nodes_max = 2;
+    h->nproc = 2;
+    h->max_restarts = restarts;
+    h->node_rank = -1;
+    h->last_call_ms = 2000;
+    h->store_port = 1234;
+    return m;
+}
+
+static uint32_t join(struct story *s, const struct ctl_msg *m)
+{
+    assert_int_equal(give(s, (struct job_event){.type = JOB_EV_HELLO,
+                                                .node = JOB_NO_NODE,
+                                                .msg = m,
+                                                .seen_addr = "10.0.0.9"}),
+                     0);
+    return s->out.node;
+}
+
+/* As a member of a round comes back to a server that knows nothing. state: 0 runs, 2 is stopping, 3
+ * has stopped. */
+static struct ctl_msg resuming(const char *host, int64_t round, int64_t rank, int64_t state)
+{
+    struct ctl_msg m = hello_of(host, 1);
+    m.u.hello.round = round;
+    m.u.hello.round_seen = round;
+    m.u.hello.round_nodes = 2;
+    m.u.hello.round_node_rank = rank;
+    m.u.hello.round_state = state;
+    m.u.hello.round_fence_ms = 600000;
+    return m;
+}
+
+static bool was_told(const struct story *s, uint32_t slot, enum ctl_type t)
+{
+    bool told = false;
+    for (uint32_t i = 0; i < s->out.count; i++)
+        told = told || (s->out.actions[i].type == JOB_ACT_SEND && s->out.actions[i].msg == t &&
+                        s->out.actions[i].node == slot);
+    return told;
+}
+
+static void test_a_restarted_server_keeps_the_verdict_its_agents_bring(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    for (int i = 0; i < 2; i++) {
+        struct ctl_msg m = resuming(i == 0 ? "a" : "b", 2, i, 3);
+        m.u.hello.round_restarts = 1;
+        m.u.hello.round_cause.kind = MU_CAUSE_WORKER_EXIT;
+        m.u.hello.round_cause.exit_code = 7;
+        (void)join(&s, &m);
+    }
+    assert_int_equal(s.job.state, JOB_FAILED); /* One restart was allowed, and is spent. */
+    assert_int_equal(s.job.cause.exit_code, 7);
+    end(&s);
+}
+
+static void test_a_recovering_server_takes_the_later_round(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    struct ctl_msg stale = resuming("a", 1, 0, 0);
+    struct ctl_msg b = resuming("b", 2, 1, 0);
+    uint32_t a = join(&s, &stale);
+    assert_int_equal(s.job.round, 1);
+    (void)join(&s, &b);
+    assert_int_equal(s.job.round, 2);
+    assert_true(was_told(&s, a, CTL_STOP)); /* It missed the end of its round. */
+    end(&s);
+}
+
+static void test_a_late_node_whose_connection_lives_keeps_its_place(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    struct ctl_msg m = hello_of("a", 0);
+    struct ctl_msg beat;
+    uint32_t a = join(&s, &m);
+    s.now += 4 * SEC; /* More than a lease. */
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE}), 0);
+    assert_int_equal(s.job.state, JOB_GATHERING);
+    assert_int_equal(s.job.waiting, 0); /* It is not counted on. */
+    ctl_init(&beat, CTL_BEAT);
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_BEAT, .node = a, .msg = &beat}), 0);
+    assert_int_equal(s.job.waiting, 1);
+    end(&s);
+}
+
+static void test_a_failure_of_a_foreign_kind_costs_a_restart_too(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    struct ctl_msg a = hello_of("a", 1);
+    struct ctl_msg b = hello_of("b", 1);
+    uint32_t slot = join(&s, &a);
+    (void)join(&s, &b);
+    struct ctl_msg m;
+    ctl_init(&m, CTL_FAILED);
+    m.u.failed.round = 1;
+    m.u.failed.cause.kind = MU_CAUSE_NODE_JOINED; /* The server's word, which costs nothing. */
+    assert_int_equal(
+        give(&s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = slot, .msg = &m}), 0);
+    assert_int_equal(s.job.state, JOB_STOPPING);
+    assert_int_equal(s.job.cause.kind, MU_CAUSE_NODE_FAILED);
+    assert_int_equal(s.job.restarts, 1);
+    end(&s);
+}
+
+static void test_a_spare_is_told_what_it_waits_for(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    struct ctl_msg a = hello_of("a", 0);
+    struct ctl_msg b = hello_of("b", 0);
+    struct ctl_msg c = hello_of("c", 0);
+    (void)join(&s, &a);
+    (void)join(&s, &b);
+    uint32_t spare = join(&s, &c);
+    assert_true(was_told(&s, spare, CTL_WAITING));
+    job_message(&s.job, spare, CTL_WAITING, &m);
+    assert_non_null(strstr(m.u.waiting.text, "round 1 runs"));
+    assert_non_null(strstr(m.u.waiting.text, "as a spare"));
+    end(&s);
+}
+
+/* Processor time of a gathering of 16,000 nodes with that many roles. */
+static double cost_of_roles(int roles)
+{
+    struct story s;
+    begin(&s);
+    for (int i = 0; i < 15999; i++) {
+        char host[16];
+        (void)snprintf(host, sizeof host, "n%d", i);
+        struct ctl_msg m = hello_of(host, 0);
+        m.u.hello.nodes_min = m.u.hello.nodes_max = 16000;
+        (void)snprintf(m.u.hello.role, sizeof m.u.hello.role, "role%d", i % roles);
+        (void)join(&s, &m);
+    }
+    struct ctl_msg last = hello_of("last", 0);
+    last.u.hello.nodes_min = last.u.hello.nodes_max = 16000;
+    clock_t from = clock();
+    (void)join(&s, &last);
+    clock_t to = clock();
+    assert_int_equal(s.job.state, JOB_RUNNING);
+    end(&s);
+    return (double)(to - from) / CLOCKS_PER_SEC;
+}
+
+static void test_a_role_for_each_of_sixteen_thousand_nodes_costs_no_more_than_one(void **state)
+{
+    (void)state;
+    double one = cost_of_roles(1);
+    double each = cost_of_roles(15999);
+    print_message("the last join: %.1f ms with one role, %.1f ms with 15,999\n", one * 1e3,
+                  each * 1e3);
+    assert_true(each < 10 * (one + 0.01)); /* Was 100 times as much. */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_restarted_server_keeps_the_verdict_its_agents_bring),
+        cmocka_unit_test(test_a_recovering_server_takes_the_later_round),
+        cmocka_unit_test(test_a_late_node_whose_connection_lives_keeps_its_place),
+        cmocka_unit_test(test_a_failure_of_a_foreign_kind_costs_a_restart_too),
+        cmocka_unit_test(test_a_spare_is_told_what_it_waits_for),
+        cmocka_unit_test(test_a_role_for_each_of_sixteen_thousand_nodes_costs_no_more_than_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
