@@ -289,6 +289,8 @@ static int link_lost(struct life *l, int64_t now_ns, const struct life_event *ev
         note_words(l, ev);
     l->link_up = false;
     l->connecting = false;
+    if (l->ended) /* The server said its last word, and closed. */
+        return 0;
     /* At once where it had lasted; where it breaks again and again, or we were refused, without
      * hurry. */
     if (l->told_why)

@@ -374,6 +374,27 @@ static void test_lost_failure_is_said_again_after_reconnecting(void **state)
     end(&s);
 }
 
+/* The server closes once it has said END, while what a worker left behind is still being ended. */
+static void test_a_link_that_ends_after_the_job_is_not_made_anew(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    exit_of(&s, 0, 0);
+    exit_of(&s, 1, 0);
+    hear(&s, CTL_END, 0, 1);
+    TOLD(&s, "signal 15; kill; ");
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_LOST});
+    s.now = s.life.stop_deadline_ns - 1;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "");
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    TOLD(&s, "exit; ");
+    assert_int_equal(s.life.exit_status, 0);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -390,6 +411,7 @@ int main(void)
         cmocka_unit_test(test_a_server_that_answers_is_not_given_up_however_short_the_time_out),
         cmocka_unit_test(test_a_server_that_greets_and_closes_is_given_up_without_a_storm),
         cmocka_unit_test(test_lost_failure_is_said_again_after_reconnecting),
+        cmocka_unit_test(test_a_link_that_ends_after_the_job_is_not_made_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
