@@ -20,6 +20,7 @@
     (200 * NS_PER_MS) /* Single good exits are told in one go: 256 that come at once are one       \
                          FINISHED. */
 #define LAST_WORD_NS MU_GOODBYE_NS
+#define YOUNG_NS NS_PER_S
 #define EXTRA_ACTIONS 16
 #define EXIT_NOT_KNOWN (-1000) /* As STOPPED spells it. */
 
@@ -402,6 +403,7 @@ static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
     l->restarts = (uint32_t)l->start.restarts;
     l->max_restarts = (uint32_t)l->start.max_restarts;
     l->spawned = false;
+    l->signal_at_ns = 0;
     l->failure_untold = false;
     l->final = false;
     l->has_cause = false;
@@ -437,6 +439,7 @@ static int spawned(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     memcpy(l->pids, ev->pids, (size_t)l->config.hello.nproc * sizeof l->pids[0]);
     l->spawned = true;
+    l->spawned_ns = now_ns;
     send(l, CTL_STARTED);
     return 0;
 }
@@ -448,6 +451,14 @@ static int spawn_failed(struct life *l, int64_t now_ns, const struct life_event 
     c.rank = (int32_t)l->start.rank_base + c.local_rank;
     fail_here(l, &c);
     return LIFE_EV_BROKEN;
+}
+
+/* Ranks run one program and start together: where one exits in its first moments, the others may
+ * be about to say why too, and better. They are told to end when they are twice as old. */
+static void spare_the_young(struct life *l, int64_t now_ns)
+{
+    int64_t age_ns = l->spawned ? now_ns - l->spawned_ns : YOUNG_NS;
+    l->signal_at_ns = age_ns < YOUNG_NS ? now_ns + age_ns : 0;
 }
 
 static void record_exit(struct life *l, const struct life_event *ev)
@@ -475,6 +486,8 @@ static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *
     c.local_rank = (int32_t)ev->local_rank;
     c.rank = (int32_t)l->start.rank_base + c.local_rank;
     c.pid = l->pids[ev->local_rank];
+    if (ev->status > 0)
+        spare_the_young(l, now_ns);
     c.exit_code = ev->status > 0 ? ev->status : 0;
     c.signo = ev->status < 0 ? -ev->status : 0;
     fail_here(l, &c);
@@ -516,13 +529,21 @@ static int count_gone(struct life *l, int64_t now_ns, const struct life_event *e
     return nothing_left(l);
 }
 
+static void signal_workers(struct life *l, int64_t now_ns)
+{
+    act(l, LIFE_ACT_SIGNAL);
+    l->signalled = true;
+    l->stop_deadline_ns = now_ns + l->config.grace_ns;
+}
+
 /* The ladder's first rung: the signal that was asked for, or SIGTERM. Nothing to do where nothing
  * is left. */
 static int stop_workers(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     l->killed = false;
+    l->signalled = false;
     l->tell_at_ns = NEVER;
-    l->stop_deadline_ns = now_ns + l->config.grace_ns;
+    l->stop_deadline_ns = l->signal_at_ns;
     if (l->gone)
         return nothing_left(l);
     if (l->kill_at_once) {
@@ -531,7 +552,9 @@ static int stop_workers(struct life *l, int64_t now_ns, const struct life_event 
         l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
         return 0;
     }
-    act(l, LIFE_ACT_SIGNAL);
+    if (l->alive > 0 && now_ns < l->signal_at_ns)
+        return 0;
+    signal_workers(l, now_ns);
     if (l->alive == 0) { /* Only what the workers left behind: it gets no grace. */
         act(l, LIFE_ACT_KILL);
         l->killed = true;
@@ -587,6 +610,8 @@ static int stop_told(struct life *l, int64_t now_ns, const struct life_event *ev
         return stop_other_round(l, now_ns, ev);
     note_stop(l, &ev->msg->u.stop);
     l->signo = SIGNO_TERM;
+    if (l->state == LIFE_RUNNING && l->cause.kind == MU_CAUSE_WORKER_EXIT)
+        spare_the_young(l, now_ns);
     return LIFE_EV_BROKEN;
 }
 
@@ -725,7 +750,10 @@ static int signal_stopping(struct life *l, int64_t now_ns, const struct life_eve
     leave(l, ev);
     if (!again) {
         l->told_leave_ns = now_ns;
-        act(l, LIFE_ACT_SIGNAL);
+        if (l->signalled)
+            act(l, LIFE_ACT_SIGNAL);
+        else
+            signal_workers(l, now_ns);
         return 0;
     }
     if (!l->killed) {
@@ -885,6 +913,10 @@ static int stopping_deadline(struct life *l, int64_t now_ns, const struct life_e
     beat_and_connect(l, now_ns);
     if (now_ns < l->stop_deadline_ns && (l->killed || now_ns < fence_kill_at(l)))
         return 0;
+    if (!l->signalled && !l->killed && now_ns < fence_kill_at(l)) {
+        signal_workers(l, now_ns);
+        return 0;
+    }
     if (!l->killed) {
         act(l, LIFE_ACT_KILL);
         l->killed = true;

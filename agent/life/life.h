@@ -159,6 +159,7 @@ struct life {
     uint32_t alive;         /* Workers that have not exited. */
     bool gone;              /* No process of the round is left. */
     bool spawned;           /* The round's workers were started here. */
+    int64_t spawned_ns;     /* When. */
     int32_t *exits;         /* nproc; -1000: has not exited. */
     int32_t *pids;
     bool *exit_untold; /* Exited with 0, the server does not know yet. */
@@ -174,6 +175,8 @@ struct life {
     bool kill_at_once;        /* No grace: our own launcher is dead. */
     uint32_t stopped_round;   /* For STOPPED. */
     struct mu_cause bye;      /* Why we leave, for BYE. */
+    bool signalled;           /* STOPPING: the workers were told to end. */
+    int64_t signal_at_ns;     /* STOPPING: not before this. */
     int64_t stop_deadline_ns; /* STOPPING: when the next rung of the ladder is due. ENDING: how long
                                  to wait. */
     int signo;                /* For the SIGNAL action. */

@@ -374,6 +374,53 @@ static void test_lost_failure_is_said_again_after_reconnecting(void **state)
     end(&s);
 }
 
+static void test_who_exits_young_leaves_its_peers_as_long_again(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    s.now += SEC / 20;
+    exit_of(&s, 1, 3);
+    TOLD(&s, "failed; ");
+    hear(&s, CTL_STOP, 1, 0);
+    TOLD(&s, "");
+    assert_int_equal(s.life.deadline_ns, s.now + SEC / 20);
+    s.now += SEC / 20;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "signal 15; ");
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "");
+    assert_int_equal(s.life.stop_deadline_ns, s.now + 10 * SEC);
+    end(&s);
+
+    begin(&s); /* Told by another node. */
+    join_and_start(&s, 600000);
+    s.now += SEC / 20;
+    hear(&s, CTL_STOP, 1, 0);
+    TOLD(&s, "");
+    give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 2}); /* A person does not wait. */
+    TOLD(&s, "signal 2; ");
+    s.now += SEC / 20;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "");
+    end(&s);
+
+    begin(&s); /* What has run for a while is past what all say at their start. */
+    join_and_start(&s, 600000);
+    s.now += SEC;
+    exit_of(&s, 1, 3);
+    TOLD(&s, "failed; signal 15; ");
+    end(&s);
+
+    begin(&s); /* And a signal comes from outside. */
+    join_and_start(&s, 600000);
+    s.now += SEC / 20;
+    exit_of(&s, 1, -9);
+    TOLD(&s, "failed; signal 15; ");
+    end(&s);
+}
+
 /* The server closes once it has said END, while what a worker left behind is still being ended. */
 static void test_a_link_that_ends_after_the_job_is_not_made_anew(void **state)
 {
@@ -411,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_a_server_that_answers_is_not_given_up_however_short_the_time_out),
         cmocka_unit_test(test_a_server_that_greets_and_closes_is_given_up_without_a_storm),
         cmocka_unit_test(test_lost_failure_is_said_again_after_reconnecting),
+        cmocka_unit_test(test_who_exits_young_leaves_its_peers_as_long_again),
         cmocka_unit_test(test_a_link_that_ends_after_the_job_is_not_made_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
