@@ -20,6 +20,7 @@
     (200 * NS_PER_MS) /* Single good exits are told in one go: 256 that come at once are one       \
                          FINISHED. */
 #define LAST_WORD_NS MU_GOODBYE_NS
+#define YOUNG_NS NS_PER_S
 #define EXTRA_ACTIONS 16
 #define NAMED_MAX 8            /* Workers that a sentence names before it says how many more. */
 #define EXIT_NOT_KNOWN (-1000) /* As STOPPED spells it. */
@@ -360,6 +361,8 @@ static int link_lost(struct life *l, int64_t now_ns, const struct life_event *ev
         note_words(l, ev);
     l->link_up = false;
     l->connecting = false;
+    if (l->ended) /* The server said its last word, and closed. */
+        return 0;
     /* At once where it had lasted; where it breaks again and again, or we were refused, without
      * hurry. */
     if (l->told_why)
@@ -485,6 +488,7 @@ static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
     l->restarts = (uint32_t)l->start.restarts;
     l->max_restarts = (uint32_t)l->start.max_restarts;
     l->spawned = false;
+    l->signal_at_ns = 0;
     l->failure_untold = false;
     l->failure_said = false;
     l->final = false;
@@ -576,6 +580,7 @@ static int spawned(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     memcpy(l->pids, ev->pids, (size_t)l->config.hello.nproc * sizeof l->pids[0]);
     l->spawned = true;
+    l->spawned_ns = now_ns;
     send(l, CTL_STARTED);
     return 0;
 }
@@ -587,6 +592,14 @@ static int spawn_failed(struct life *l, int64_t now_ns, const struct life_event 
     c.rank = (int32_t)l->start.rank_base + c.local_rank;
     fail_here(l, &c, NULL);
     return LIFE_EV_BROKEN;
+}
+
+/* Ranks run one program and start together: where one exits in its first moments, the others may
+ * be about to say why too, and better. They are told to end when they are twice as old. */
+static void spare_the_young(struct life *l, int64_t now_ns)
+{
+    int64_t age_ns = l->spawned ? now_ns - l->spawned_ns : YOUNG_NS;
+    l->signal_at_ns = age_ns < YOUNG_NS ? now_ns + age_ns : 0;
 }
 
 static void record_exit(struct life *l, const struct life_event *ev)
@@ -623,6 +636,8 @@ static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *
         return 0;
     }
     struct mu_cause c = cause_of_exit(l, ev);
+    if (ev->status > 0)
+        spare_the_young(l, now_ns);
     fail_here(l, &c, ev->output);
     return LIFE_EV_BROKEN;
 }
@@ -697,13 +712,21 @@ static int count_gone(struct life *l, int64_t now_ns, const struct life_event *e
     return nothing_left(l);
 }
 
+static void signal_workers(struct life *l, int64_t now_ns)
+{
+    act(l, LIFE_ACT_SIGNAL);
+    l->signalled = true;
+    l->stop_deadline_ns = now_ns + l->config.grace_ns;
+}
+
 /* The ladder's first rung: the signal that was asked for, or SIGTERM. Nothing to do where nothing
  * is left. */
 static int stop_workers(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     l->killed = false;
+    l->signalled = false;
     l->tell_at_ns = NEVER;
-    l->stop_deadline_ns = now_ns + l->config.grace_ns;
+    l->stop_deadline_ns = l->signal_at_ns;
     l->stop_began_ns = now_ns;
     l->stop_word_ns = now_ns + MU_FIRST_WORD_NS;
     l->stop_gap_ns = MU_FIRST_WORD_NS;
@@ -715,7 +738,9 @@ static int stop_workers(struct life *l, int64_t now_ns, const struct life_event 
         l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
         return 0;
     }
-    act(l, LIFE_ACT_SIGNAL);
+    if (l->alive > 0 && now_ns < l->signal_at_ns)
+        return 0;
+    signal_workers(l, now_ns);
     if (l->alive == 0) { /* Only what the workers left behind: it gets no grace. */
         act(l, LIFE_ACT_KILL);
         l->killed = true;
@@ -777,6 +802,8 @@ static int stop_told(struct life *l, int64_t now_ns, const struct life_event *ev
         return stop_other_round(l, now_ns, ev);
     note_stop(l, &ev->msg->u.stop);
     l->signo = SIGNO_TERM;
+    if (l->state == LIFE_RUNNING && l->cause.kind == MU_CAUSE_WORKER_EXIT)
+        spare_the_young(l, now_ns);
     return LIFE_EV_BROKEN;
 }
 
@@ -953,7 +980,10 @@ static int signal_stopping(struct life *l, int64_t now_ns, const struct life_eve
     leave(l, ev);
     if (!again) {
         l->told_leave_ns = now_ns;
-        act(l, LIFE_ACT_SIGNAL);
+        if (l->signalled)
+            act(l, LIFE_ACT_SIGNAL);
+        else
+            signal_workers(l, now_ns);
         return 0;
     }
     if (!l->killed)
@@ -1194,6 +1224,10 @@ static int stopping_deadline(struct life *l, int64_t now_ns, const struct life_e
     say_who_stays(l, now_ns);
     if (now_ns < l->stop_deadline_ns && (l->killed || now_ns < fence_kill_at(l)))
         return 0;
+    if (!l->signalled && !l->killed && now_ns < fence_kill_at(l)) {
+        signal_workers(l, now_ns);
+        return 0;
+    }
     if (!l->killed) {
         kill_workers(l, now_ns);
         return 0;

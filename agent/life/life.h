@@ -178,6 +178,7 @@ struct life {
     uint32_t alive;         /* Workers that have not exited. */
     bool gone;              /* No process of the round is left. */
     bool spawned;           /* The round's workers were started here. */
+    int64_t spawned_ns;     /* When. */
     bool reached;           /* CHECKING: the lead's store can be reached from here. */
     int64_t reach_at_ns;    /* CHECKING: when the next try is due; NEVER: one is under way. */
     int64_t reach_until_ns; /* CHECKING: when it is given up. */
@@ -200,6 +201,8 @@ struct life {
     bool ended;                           /* END was heard. */
     bool killed;                          /* STOPPING: SIGKILL was sent. */
     bool kill_at_once;                    /* No grace: our own launcher is dead. */
+    bool signalled;                       /* STOPPING: the workers were told to end. */
+    int64_t signal_at_ns;                 /* STOPPING: not before this. */
     uint32_t stopped_round;               /* For STOPPED. */
     struct mu_cause bye;                  /* Why we leave, for BYE. */
     int64_t stop_deadline_ns; /* STOPPING: when the next rung of the ladder is due. ENDING: how long

@@ -133,15 +133,21 @@ static const char *words(struct link *l, const char *what)
     return l->text;
 }
 
-static void lose_to(struct link *l, bool stranger, const char *what)
+/* Idle again, after the connection went in whatever way. */
+static void end_up(struct link *l, bool stranger, const char *what)
 {
     (void)uv_timer_stop(&l->timer);
     bool was_up = l->state == LINK_UP;
-    drop(l);
     l->state = LINK_IDLE;
     mu_buf_reset(&l->in);
     if (was_up)
         l->events.on_lost(l->events.arg, stranger, words(l, what));
+}
+
+static void lose_to(struct link *l, bool stranger, const char *what)
+{
+    drop(l);
+    end_up(l, stranger, what);
 }
 
 static void lose(struct link *l, const char *what)
@@ -159,6 +165,15 @@ static void lose_to_stranger(struct link *l)
                    "something else than an rdzv-server answers there: it sent %s",
                    mu_quote(shown, sizeof shown, mu_str_of(l->in.p, n)));
     lose_to(l, true, what);
+}
+
+/* The server has closed its side, so it expects nothing of us any more: our end is no death to it.
+ */
+static void close_too(struct link *l)
+{
+    uv_close((uv_handle_t *)l->tcp, on_tcp_closed);
+    l->tcp = NULL;
+    end_up(l, false, "the server closed the connection");
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -216,8 +231,10 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
     if (n > 0) {
         l->in.n += (size_t)n;
         take_frames(l);
+    } else if (n == UV_EOF) {
+        close_too(l);
     } else if (n < 0) {
-        lose(l, n == UV_EOF ? "the server closed the connection" : uv_strerror((int)n));
+        lose(l, uv_strerror((int)n));
     }
 }
 

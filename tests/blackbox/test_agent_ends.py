@@ -124,6 +124,7 @@ await_file("go")
     (job.folder / "go").touch()
     a.ends(0)
     nothing_left(a)
+    assert a.is_quiet(), a.err.text()  # The server that it hosts has closed meanwhile, and that is no loss to tell of.
 
 
 def test_a_dead_workers_children_do_not_live_on_while_others_run(job):

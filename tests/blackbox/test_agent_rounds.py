@@ -45,6 +45,20 @@ if RESTARTS == 0:
     assert j["state"] == "succeeded" and j["round"] == 2 and j["restarts"] == 1
 
 
+def test_who_exits_at_its_start_leaves_its_peers_the_time_to_say_why_too(server, job):
+    w = job.worker("""
+time.sleep(0.2 if RANK == 1 else 0.25)
+say("here", RESTARTS, RANK)
+if RANK == 1: sys.exit(3)
+hang()
+""")
+    a, b = job.nodes(server, 2, "--max-restarts=2", w)
+    a.ends(1), b.ends(1)
+    assert re.match(r"rank 1 .* exited with status 3$", same_cause([a, b]))
+    said = re.findall(r"here (\d) (\d)", a.out.text() + "\n" + b.out.text())
+    assert sorted(said) == [(r, n) for r in "012" for n in "01"]
+
+
 def test_the_budget_is_the_jobs_whoever_fails_and_all_print_the_same_first_cause(server, job):
     w = job.worker("""
 say("up", RESTARTS, RANK)

@@ -700,6 +700,74 @@ static void test_a_second_failure_is_told_only_if_it_explains_the_first(void **s
     end(&s);
 }
 
+static void test_who_exits_young_leaves_its_peers_as_long_again(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    s.now += SEC / 20;
+    exit_of(&s, 1, 3);
+    TOLD(&s, "failed; ");
+    hear(&s, CTL_STOP, 1, 0);
+    TOLD(&s, "");
+    assert_int_equal(s.life.deadline_ns, s.now + SEC / 20);
+    s.now += SEC / 20;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "signal 15; ");
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "");
+    assert_int_equal(s.life.stop_deadline_ns, s.now + 10 * SEC);
+    end(&s);
+
+    begin(&s); /* Told by another node. */
+    join_and_start(&s, 600000);
+    s.now += SEC / 20;
+    hear(&s, CTL_STOP, 1, 0);
+    TOLD(&s, "");
+    give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 2}); /* A person does not wait. */
+    TOLD(&s, "signal 2; ");
+    s.now += SEC / 20;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "");
+    end(&s);
+
+    begin(&s); /* What has run for a while is past what all say at their start. */
+    join_and_start(&s, 600000);
+    s.now += SEC;
+    exit_of(&s, 1, 3);
+    TOLD(&s, "failed; signal 15; ");
+    end(&s);
+
+    begin(&s); /* And a signal comes from outside. */
+    join_and_start(&s, 600000);
+    s.now += SEC / 20;
+    exit_of(&s, 1, -9);
+    TOLD(&s, "failed; signal 15; ");
+    end(&s);
+}
+
+/* The server closes once it has said END, while what a worker left behind is still being ended. */
+static void test_a_link_that_ends_after_the_job_is_not_made_anew(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    exit_of(&s, 0, 0);
+    exit_of(&s, 1, 0);
+    hear(&s, CTL_END, 0, 1);
+    TOLD(&s, "signal 15; kill; ");
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_LOST});
+    s.now = s.life.stop_deadline_ns - 1;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    TOLD(&s, "");
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    TOLD(&s, "exit; ");
+    assert_int_equal(s.life.exit_status, 0);
+    end(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -728,6 +796,8 @@ int main(void)
         cmocka_unit_test(test_lost_failure_is_said_again_after_reconnecting),
         cmocka_unit_test(test_what_failed_before_it_was_signalled_is_told_though_the_round_stops),
         cmocka_unit_test(test_a_second_failure_is_told_only_if_it_explains_the_first),
+        cmocka_unit_test(test_who_exits_young_leaves_its_peers_as_long_again),
+        cmocka_unit_test(test_a_link_that_ends_after_the_job_is_not_made_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
