@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/shown.h"
 
 static struct {
     const char *program;
@@ -122,8 +123,7 @@ void mu_log(enum mu_log_level level, const char *event, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap); /* A cut line is still a line. */
     va_end(ap);
-    for (char *p = text + strcspn(text, "\r\n"); *p != '\0'; p += strcspn(p, "\r\n"))
-        *p = ' '; /* One event, one line, whatever somebody forgot to quote. */
+    mu_clean(text); /* One event, one line, whatever somebody forgot to quote. */
     struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     format_line(&b, level, event, text);

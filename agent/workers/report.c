@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/cause.h"
+#include "base/shown.h"
 
 #define WIDTH_MAX 60
 #define NO_TRACE "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
@@ -14,16 +15,36 @@ static void add_label(struct mu_buf *b, const char *label)
     (void)mu_buf_addf(b, "  %-10s: ", label);
 }
 
-/* Lines after the first are indented by two. */
+/* Colours and the like, ESC [ ... letter: bytes of it; 0: none begins here. */
+static size_t sequence_bytes(const char *p)
+{
+    if (p[0] != '\x1b' || p[1] != '[')
+        return 0;
+    size_t n = 2 + strspn(p + 2, "0123456789;:<=>? ");
+    return p[n] >= '@' && p[n] <= '~' ? n + 1 : 0;
+}
+
+/* Lines after the first are indented by two. Workers that write in colour do so in their error
+ * files as well; what else a terminal would obey is escaped. */
 static void add_indented(struct mu_buf *b, const char *text)
 {
     size_t n = strlen(text);
     while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
         n--;
-    for (size_t i = 0; i < n; i++) {
-        (void)mu_buf_add(b, text + i, 1);
-        if (text[i] == '\n')
-            (void)mu_buf_adds(b, "  ");
+    for (size_t i = 0; i < n;) {
+        size_t skipped = sequence_bytes(text + i);
+        size_t line = strcspn(text + i, "\n\x1b");
+        line = line > n - i ? n - i : line;
+        if (skipped > 0) {
+            i += skipped;
+        } else if (text[i] == '\n') {
+            (void)mu_buf_adds(b, "\n  ");
+            i++;
+        } else {
+            line += line == 0; /* An ESC that begins nothing. */
+            (void)mu_buf_add_shown(b, mu_str_of(text + i, line), "\t");
+            i += line;
+        }
     }
     (void)mu_buf_adds(b, "\n");
 }
