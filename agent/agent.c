@@ -27,6 +27,7 @@
 #include "base/addr.h"
 #include "base/clock.h"
 #include "base/holder.h"
+#include "base/shown.h"
 
 /* A worker that failed in the present round, for the report. */
 struct failed {
@@ -112,13 +113,7 @@ static void say(const struct agent *a, const char *text)
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     (void)mu_buf_addf(&b, "%s: ", a->name);
-    for (const char *p = text; *p != '\0'; p++) {
-        unsigned char c = (unsigned char)*p;
-        if (c < 0x20 || c == 0x7f)
-            (void)mu_buf_addf(&b, "\\x%02x", c);
-        else
-            (void)mu_buf_add(&b, p, 1);
-    }
+    (void)mu_buf_add_shown(&b, mu_str_of(text, strlen(text)), "");
     (void)mu_buf_adds(&b, "\n");
     put_words(a, b.p, b.n);
 }

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/manager.h"
+#include "base/shown.h"
 
 static struct {
     const char *program;
@@ -157,8 +158,7 @@ void mu_log(enum mu_log_level level, const char *event, const char *fmt, ...)
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap); /* A cut line is still a line. */
     va_end(ap);
-    for (char *p = text + strcspn(text, "\r\n"); *p != '\0'; p += strcspn(p, "\r\n"))
-        *p = ' '; /* One event, one line, whatever somebody forgot to quote. */
+    mu_clean(text); /* One event, one line, whatever somebody forgot to quote. */
     bool to_journal = settings.journal && settings.put == NULL && settings.format == MU_LOG_TEXT;
     if (to_journal && send_to_journal(level, event, text) == 0) {
         errno = saved;

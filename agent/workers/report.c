@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/cause.h"
+#include "base/shown.h"
 
 #define WIDTH_MAX 60
 #define FRAME_LINES 7   /* Of the block, without its workers. */
@@ -33,6 +34,32 @@ static uint32_t count_lines(const char *text, size_t n)
     return lines;
 }
 
+/* Colours and the like, ESC [ ... letter: bytes of it; 0: none begins here. */
+static size_t sequence_bytes(const char *p)
+{
+    if (p[0] != '\x1b' || p[1] != '[')
+        return 0;
+    size_t n = 2 + strspn(p + 2, "0123456789;:<=>? ");
+    return p[n] >= '@' && p[n] <= '~' ? n + 1 : 0;
+}
+
+/* One line. Workers that write in colour do so in their error files as well; what else a terminal
+ * would obey is escaped. */
+static void add_line(struct mu_buf *b, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t skipped = sequence_bytes(text + i);
+        size_t plain = 0;
+        while (i + plain < n && text[i + plain] != '\x1b')
+            plain++;
+        if (skipped == 0) {
+            plain += plain == 0; /* An ESC that begins nothing. */
+            (void)mu_buf_add_shown(b, mu_str_of(text + i, plain), "\t");
+        }
+        i += skipped > 0 ? skipped : plain;
+    }
+}
+
 /* Lines after the first are indented by two. Of more than `lines` the middle is left out: the first
  * says what it is, the last what went wrong. */
 static void add_indented(struct mu_buf *b, const char *text, uint32_t lines)
@@ -40,20 +67,20 @@ static void add_indented(struct mu_buf *b, const char *text, uint32_t lines)
     size_t n = trimmed(text);
     uint32_t count = count_lines(text, n);
     uint32_t hidden = count > lines ? count - lines + 1 : 0; /* One line tells of them. */
-    uint32_t at = 0;
-    for (size_t i = 0; i < n; i++) {
-        bool is_hidden = hidden > 0 && at >= 1 && at < 1 + hidden;
-        if (!is_hidden)
-            (void)mu_buf_add(b, text + i, 1);
-        if (text[i] != '\n')
-            continue;
-        at++;
+    size_t from = 0;
+    for (uint32_t at = 0; at < count; at++) {
+        size_t bytes = 0;
+        while (from + bytes < n && text[from + bytes] != '\n')
+            bytes++;
         if (at == 1 && hidden > 0)
             (void)mu_buf_addf(b, "  ... %u lines are left out: see error_file\n", hidden);
-        if (!(hidden > 0 && at >= 1 && at < 1 + hidden))
-            (void)mu_buf_adds(b, "  ");
+        if (at < 1 || at >= 1 + hidden) {
+            (void)mu_buf_adds(b, at > 0 ? "  " : "");
+            add_line(b, text + from, bytes);
+            (void)mu_buf_adds(b, "\n");
+        }
+        from += bytes + 1;
     }
-    (void)mu_buf_adds(b, "\n");
 }
 
 void report_output(struct mu_buf *b, const char *name, const char *text)
@@ -61,13 +88,16 @@ void report_output(struct mu_buf *b, const char *name, const char *text)
     size_t n = trimmed(text);
     if (n == 0)
         return;
-    (void)mu_buf_addf(b, "%s: its last lines:\n    | ", name);
-    for (size_t i = 0; i < n; i++) {
-        (void)mu_buf_add(b, text + i, 1);
-        if (text[i] == '\n')
-            (void)mu_buf_adds(b, "    | ");
+    (void)mu_buf_addf(b, "%s: its last lines:\n", name);
+    for (size_t from = 0; from < n;) {
+        size_t bytes = 0;
+        while (from + bytes < n && text[from + bytes] != '\n')
+            bytes++;
+        (void)mu_buf_adds(b, "    | ");
+        add_line(b, text + from, bytes);
+        (void)mu_buf_adds(b, "\n");
+        from += bytes + 1;
     }
-    (void)mu_buf_adds(b, "\n");
 }
 
 static void add_time(struct mu_buf *b, int64_t unix_s)

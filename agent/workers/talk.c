@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/shown.h"
 
 #define PACKET_BYTES 2048              /* The SDK's longest has some 1,200. */
 #define INTEGER_MAX 9007199254740992.0 /* 2^53: what JSON's numbers hold exactly. */
@@ -39,11 +39,11 @@ static void copy_text(char *dst, size_t cap, const char *src)
     size_t at = 0;
     size_t n = strlen(src);
     while (at < n) {
-        size_t len = mu_utf8_len(src + at, n - at);
+        size_t len = mu_shown_len(src + at, n - at);
         size_t step = len == 0 ? 1 : len;
         if (at + step >= cap)
             break;
-        if (len == 0 || (unsigned char)src[at] < ' ' || src[at] == 0x7f)
+        if (len == 0)
             dst[at] = ' ';
         else
             memcpy(dst + at, src + at, len);

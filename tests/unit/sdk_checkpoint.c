@@ -223,21 +223,53 @@ static void claim(const char *run_id, unsigned round, long long started_ms)
 static void test_a_new_launch_is_no_stale_writer(void **state)
 {
     muster m = worker("job", 1);
-    struct muster_error err = {0};
     long long now_ms = mu_unix_ms();
     (void)state;
     write_one(&m, 1, "first");
+    m = worker("job", 1);              /* Each a process of its own. */
     claim("job", 9, now_ms - 3600000); /* The same name, started an hour ago. */
     write_one(&m, 2, "again");
+    m = worker("job", 1);
     claim("other", 9, now_ms - 3600000);
     write_one(&m, 3, "moved in");
-    claim("other", 1, now_ms + 3600000); /* Another, after us. */
-    assert_int_equal(try_write(&m, 4, "stale", &err), -ESTALE);
-    claim("job", 9, now_ms + 3600000);
-    assert_int_equal(try_write(&m, 4, "stale", &err), -ESTALE);
     put(ckpt, "ROUND", "rubbish"); /* Says nothing, so nothing against us. */
     write_one(&m, 4, "fine");
     expect_latest("4:fine");
+}
+
+/* Writers that have written here before are told by their numbers, whatever the clocks say; the
+ * others by when they were started. */
+static void test_who_came_after_us_makes_us_stale(void **state)
+{
+    muster first = worker("job", 9);
+    muster next = worker("job", 1); /* Another launch of the job. */
+    muster other = worker("other", 1);
+    struct muster_error err = {0};
+    (void)state;
+    write_one(&first, 1, "first");
+    claim("job", 1, mu_unix_ms() - 3600000); /* From a host whose clock is an hour late. */
+    assert_int_equal(try_write(&first, 2, "stale", &err), -ESTALE);
+    assert_has(err.text, "remove ROUND");
+    int64_t end_ms = mu_unix_ms() + 200;
+    while (mu_unix_ms() < end_ms) /* Longer than our start is uncertain. */
+        (void)usleep(1000);
+    claim("another", 1, mu_unix_ms());
+    assert_int_equal(try_write(&next, 2, "stale", &err), -ESTALE);
+    claim("job", 9, mu_unix_ms());
+    assert_int_equal(try_write(&next, 2, "stale", &err), -ESTALE);
+    assert_int_equal(try_write(&other, 2, "stale", &err), -ESTALE);
+}
+
+/* From a host whose clock is an hour early: nobody was started then. */
+static void test_a_mark_of_the_future_shuts_nobody_out(void **state)
+{
+    muster a = worker("job", 1);
+    muster b = worker("other", 1);
+    (void)state;
+    write_one(&a, 1, "first");
+    claim("job", 9, mu_unix_ms() + 3600000);
+    write_one(&b, 2, "second");
+    expect_latest("2:second");
 }
 
 static void test_a_lock_that_is_held_is_waited_for_and_named(void **state)
@@ -351,6 +383,8 @@ int main(void)
         T(test_a_lower_round_is_stale_and_changes_nothing),
         T(test_a_writer_that_was_overtaken_is_refused_at_commit),
         T(test_a_new_launch_is_no_stale_writer),
+        T(test_who_came_after_us_makes_us_stale),
+        T(test_a_mark_of_the_future_shuts_nobody_out),
         T(test_a_lock_that_is_held_is_waited_for_and_named),
         T(test_other_ranks_get_a_handle_that_does_nothing),
         T(test_prune_keeps_the_newest_and_what_is_being_written),

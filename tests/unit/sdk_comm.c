@@ -400,7 +400,7 @@ static void wait_in_vain(void *arg, uint32_t rank)
         if (w->ready != NULL) {
             (void)pthread_barrier_wait(w->ready);
             w->ended_ns[rank] = mu_now_ns();
-            muster_comm_abort(w->rig->comms[rank], "the test says so");
+            muster_comm_abort(w->rig->comms[rank], "the test\nsays \x1b[2Jso");
         }
         return;
     }
@@ -431,7 +431,7 @@ static void test_abort_ends_all_waits(void **state)
             assert_true(w.ended_ns[r] - w.ended_ns[2] < 1000 * MU_NS_PER_MS);
         }
         must_fail_alike(&rig, 2, -ECANCELED, MUSTER_PHASE_ABORT,
-                        "rank 2 aborted: the test says so");
+                        "rank 2 aborted: the test says  [2Jso");
         rig_close(&rig);
     }
 }

@@ -64,6 +64,35 @@ static void test_last_lines_stand_above(void **state)
            "============================================================\n");
 }
 
+static void test_colours_go_and_nothing_is_obeyed(void **state)
+{
+    (void)state;
+    struct mu_buf b;
+    struct report_worker w = {.status = 1,
+                              .text = "\x1b[1;31mTraceback\x1b[0m\n\tat \x1b]0;title\x07 x\r"};
+    mu_buf_init(&b, mu_mem_default());
+    report_block(&b, "t", "n1", &w, 1, 30);
+    report_output(&b, "rank 0", "50%\r100%\n");
+    assert_non_null(strstr(mu_buf_cstr(&b), ": Traceback\n  \tat \\x1b]0;title\\x07 x\\x0d\n"));
+    assert_non_null(strstr(mu_buf_cstr(&b), "50%\\x0d100%\n"));
+    assert_null(strchr(mu_buf_cstr(&b), '\x1b'));
+    mu_buf_fini(&b);
+}
+
+static void test_the_marked_one_is_the_cause(void **state)
+{
+    (void)state;
+    struct mu_buf b;
+    struct report_worker w[2] = {{.rank = 0, .status = 1, .unix_s = 1700000000},
+                                 {.rank = 1, .status = -9, .unix_s = 1700000005, .is_cause = true}};
+    mu_buf_init(&b, mu_mem_default());
+    report_block(&b, "t", "n1", w, 2, 30);
+    const char *root = strstr(mu_buf_cstr(&b), "Root Cause");
+    assert_non_null(root);
+    assert_non_null(strstr(root, "rank      : 1 "));
+    mu_buf_fini(&b);
+}
+
 static void test_earliest_second_is_the_cause_and_width_follows(void **state)
 {
     (void)state;
@@ -200,6 +229,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_failure),
         cmocka_unit_test(test_last_lines_stand_above),
+        cmocka_unit_test(test_colours_go_and_nothing_is_obeyed),
+        cmocka_unit_test(test_the_marked_one_is_the_cause),
         cmocka_unit_test(test_earliest_second_is_the_cause_and_width_follows),
         cmocka_unit_test(test_the_block_keeps_to_its_lines),
         cmocka_unit_test(test_output_is_told_line_by_line),

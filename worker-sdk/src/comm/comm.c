@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/shown.h"
 #include "worker-sdk/src/agent/progress_line.h"
 #include "worker-sdk/src/core/sdk.h"
 #include "worker-sdk/src/store/store_client.h"
@@ -311,5 +312,8 @@ void muster_comm_abort(muster_comm *c, const char *why)
 
 bool muster_comm_get_cause(muster_comm *c, struct muster_cause *ret)
 {
-    return c->backend->get_cause(c->self, ret);
+    if (!c->backend->get_cause(c->self, ret))
+        return false;
+    mu_clean(ret->text); /* It may be another rank's. */
+    return true;
 }

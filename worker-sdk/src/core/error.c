@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/shown.h"
+
 int sdk_error(struct muster_error *e, int code, const char *fmt, ...)
 {
     if (e == NULL)
@@ -16,6 +18,7 @@ int sdk_error(struct muster_error *e, int code, const char *fmt, ...)
     e->code = code;
     (void)vsnprintf(e->text, sizeof e->text, fmt, ap); /* A cut sentence is still a sentence. */
     va_end(ap);
+    mu_clean(e->text); /* Some of it may be another process's. */
     return code;
 }
 
@@ -33,6 +36,7 @@ int sdk_error_wrap(struct muster_error *e, int code, const char *fmt, ...)
     /* The end of a long sentence is cut. */
     if (used < sizeof e->text && snprintf(e->text + used, sizeof e->text - used, ": %s", old) < 0)
         e->text[used] = '\0';
+    mu_clean(e->text);
     e->code = code;
     return code;
 }

@@ -12,6 +12,8 @@
 
 struct sdk_serve; /* store_serve.h */
 
+#define SDK_CLAIMS_MAX 8 /* Folders of checkpoints that a program writes to by turns. */
+
 struct muster {
     struct muster_env env;
     int64_t timeout_ns;
@@ -22,6 +24,13 @@ struct muster {
     struct sdk_serve *serve; /* Rank 0 where no launcher serves; else NULL. */
     int pmi_fd;   /* mpiexec waits for a goodbye here; -1: it does not. Not ours to close. */
     int agent_fd; /* The agent's socket; -1: none. */
+    struct {
+        uint64_t writer; /* This handle's own number, in ROUND; 0: not made yet. */
+        struct {
+            uint64_t device, inode;
+        } claimed[SDK_CLAIMS_MAX]; /* Folders that it has written its number in. */
+        uint32_t claimed_count;
+    } checkpoints;
 };
 
 /* Set code and sentence. Returns `code`. `e` may be NULL. */

@@ -6,7 +6,12 @@
  *     step-<12 digits>/           with DONE in it: whole; without: its writer died before the mark
  *     step-<12 digits>.old/       one that is being replaced, until its successor has its mark
  *
- * At every moment of a commit a whole checkpoint stays whole, under one of its two names. */
+ * At every moment of a commit a whole checkpoint stays whole, under one of its two names.
+ *
+ * Who of two writers is stale? A handle that has written its number into ROUND and finds another
+ * one there has been overtaken: no clock is asked. One that has not yet is asked when its process
+ * was started, by the clock of the folder's file system, which the others are asked by as well:
+ * hosts' clocks may differ by hours. */
 #include <muster/checkpoint.h>
 
 #include <dirent.h>
@@ -16,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -40,7 +46,8 @@
 struct claim {
     char run_id[128];
     uint32_t round;
-    int64_t started_ms; /* Of rank 0's process, wall clock. */
+    int64_t started_ms; /* Of rank 0's process, by the file system's clock. */
+    uint64_t writer;    /* The handle's number; 0: an older version wrote this. */
 };
 
 struct muster_checkpoint {
@@ -89,12 +96,20 @@ static int read_start(int64_t *ret_ns)
     return r;
 }
 
-/* When this process was started, by the wall clock; now, where that cannot be known. */
-static int64_t process_started_ms(void)
+/* What the file system takes for now; a file server has a clock of its own. */
+static int64_t folder_now_ms(int lock_fd)
+{
+    struct stat st;
+    if (futimens(lock_fd, NULL) < 0 || fstat(lock_fd, &st) < 0)
+        return mu_unix_ms();
+    return st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / MU_NS_PER_MS;
+}
+
+/* When this process was started; now, where that cannot be known. */
+static int64_t process_started_ms(int64_t now_ms)
 {
     int64_t up_ns = 0;
     int64_t start_ns = 0;
-    int64_t now_ms = mu_unix_ms();
     if (read_uptime(&up_ns) < 0 || read_start(&start_ns) < 0)
         return now_ms;
     return now_ms - (up_ns - start_ns) / MU_NS_PER_MS;
@@ -120,20 +135,27 @@ static bool read_claim(int dir_fd, struct claim *ret)
     char *run_id = NULL;
     char *round = NULL;
     char *started = NULL;
+    char *writer = NULL;
     *ret = (struct claim){0};
-    return files_get(dir_fd, "ROUND", text, sizeof text) == 0 &&
-           take_line(&at, "run_id=", &run_id) && take_line(&at, "round=", &round) &&
-           take_line(&at, "started_ms=", &started) &&
-           mu_strcopy(ret->run_id, sizeof ret->run_id, run_id) == 0 &&
-           mu_parse_u32(round, 0, UINT32_MAX, "round", &ret->round, NULL) == 0 &&
-           mu_parse_i64(started, 0, INT64_MAX, "started_ms", &ret->started_ms, NULL) == 0;
+    bool is_claim = files_get(dir_fd, "ROUND", text, sizeof text) == 0 &&
+                    take_line(&at, "run_id=", &run_id) && take_line(&at, "round=", &round) &&
+                    take_line(&at, "started_ms=", &started) &&
+                    mu_strcopy(ret->run_id, sizeof ret->run_id, run_id) == 0 &&
+                    mu_parse_u32(round, 0, UINT32_MAX, "round", &ret->round, NULL) == 0 &&
+                    mu_parse_i64(started, 0, INT64_MAX, "started_ms", &ret->started_ms, NULL) == 0;
+    int64_t number = 0;
+    if (is_claim && take_line(&at, "writer=", &writer) &&
+        mu_parse_i64(writer, 1, INT64_MAX, "writer", &number, NULL) == 0)
+        ret->writer = (uint64_t)number;
+    return is_claim;
 }
 
 static int write_claim(int dir_fd, const struct claim *c)
 {
     char text[512];
-    int n = snprintf(text, sizeof text, "run_id=%s\nround=%u\nstarted_ms=%" PRId64 "\n", c->run_id,
-                     c->round, c->started_ms);
+    int n = snprintf(text, sizeof text,
+                     "run_id=%s\nround=%u\nstarted_ms=%" PRId64 "\nwriter=%" PRIu64 "\n", c->run_id,
+                     c->round, c->started_ms, c->writer);
     return n < 0 || (size_t)n >= sizeof text ? -ENAMETOOLONG
                                              : files_put(dir_fd, "ROUND", text, (size_t)n);
 }
@@ -148,27 +170,72 @@ static bool same_run(const struct claim *a, const struct claim *b)
 
 static bool same_claim(const struct claim *a, const struct claim *b)
 {
+    if (a->writer != 0 && a->writer == b->writer)
+        return true;
+    /* An earlier handle of this process, or of an older version. */
     return same_run(a, b) && a->round == b->round &&
            llabs(a->started_ms - b->started_ms) <= START_SLACK_MS;
 }
 
-static bool is_stale(const struct claim *ours, const struct claim *there)
+/* has_claimed: we have written ours there before, so what is there now came after it. A start that
+ * lies in the future was told by a clock that is wrong, and proves nothing. */
+static bool
+is_stale(const struct claim *ours, const struct claim *there, bool has_claimed, int64_t now_ms)
 {
-    if (same_claim(ours, there) || (same_run(ours, there) && ours->round > there->round))
+    if (same_claim(ours, there))
+        return false;
+    if (has_claimed)
+        return true;
+    if ((same_run(ours, there) && ours->round > there->round) ||
+        there->started_ms > now_ms + START_SLACK_MS)
         return false;
     return ours->started_ms <= there->started_ms + START_SLACK_MS;
 }
 
 /* Under the lock. */
-static int check_claim(int dir_fd, const struct claim *ours, struct muster_error *err)
+static int check_claim(int dir_fd,
+                       const struct claim *ours,
+                       bool has_claimed,
+                       int64_t now_ms,
+                       struct muster_error *err)
 {
     struct claim there;
-    if (!read_claim(dir_fd, &there) || !is_stale(ours, &there))
+    if (!read_claim(dir_fd, &there) || !is_stale(ours, &there, has_claimed, now_ms))
         return 0;
     return sdk_error(err, -ESTALE,
                      "checkpoint: round %u of job %.60s is over: round %u of job %.60s writes here "
-                     "now; leave, this process is stale",
+                     "now; leave, this process is stale (if not, remove ROUND there)",
                      ours->round, ours->run_id, there.round, there.run_id);
+}
+
+/* --- which folders a handle has claimed --- */
+
+static int find_claimed(const muster *m, const struct stat *st)
+{
+    for (uint32_t i = 0; i < m->checkpoints.claimed_count; i++)
+        if (m->checkpoints.claimed[i].device == st->st_dev &&
+            m->checkpoints.claimed[i].inode == st->st_ino)
+            return (int)i;
+    return -1;
+}
+
+static void note_claimed(muster *m, const struct stat *st)
+{
+    uint32_t at = m->checkpoints.claimed_count;
+    if (find_claimed(m, st) >= 0 || at == SDK_CLAIMS_MAX)
+        return; /* Too many: the start decides there. */
+    m->checkpoints.claimed[at].device = st->st_dev;
+    m->checkpoints.claimed[at].inode = st->st_ino;
+    m->checkpoints.claimed_count++;
+}
+
+static uint64_t writer_of(muster *m)
+{
+    uint64_t *w = &m->checkpoints.writer;
+    if (*w == 0 && getrandom(w, sizeof *w, 0) != (ssize_t)sizeof *w)
+        *w = (uint64_t)mu_now_ns() ^ (uint64_t)getpid() << 32;
+    *w = (*w & INT64_MAX) | 1; /* Never 0, and a number that JSON and shells can hold. */
+    return *w;
 }
 
 /* --- the folder --- */
@@ -278,15 +345,18 @@ static int make_aside(struct muster_checkpoint *k, const char *dir, struct muste
     return 0;
 }
 
-static int begin_main(struct muster_checkpoint *k, const char *dir, struct muster_error *err)
+/* Under the lock. */
+static int claim_folder(
+    muster *m, struct muster_checkpoint *k, int lock_fd, const char *dir, struct muster_error *err)
 {
-    MU_CLEANUP(mu_closep) int lock_fd = -1;
     struct claim there;
-    int r = open_folder(dir, true, &k->dir_fd, err);
-    if (r == 0)
-        r = lock_folder(k->dir_fd, k->timeout_ns, &lock_fd, err);
-    if (r == 0)
-        r = check_claim(k->dir_fd, &k->claim, err);
+    struct stat st = {0};
+    int64_t now_ms = folder_now_ms(lock_fd);
+    k->claim.started_ms = process_started_ms(now_ms);
+    k->claim.writer = writer_of(m);
+    if (fstat(k->dir_fd, &st) < 0)
+        return sdk_error(err, -errno, "checkpoint: look at '%.120s': %s", dir, strerror(errno));
+    int r = check_claim(k->dir_fd, &k->claim, find_claimed(m, &st) >= 0, now_ms, err);
     if (r < 0)
         return r;
     if (!read_claim(k->dir_fd, &there) || !same_claim(&k->claim, &there)) {
@@ -294,7 +364,20 @@ static int begin_main(struct muster_checkpoint *k, const char *dir, struct muste
         if (r < 0)
             return sdk_error(err, r, "checkpoint: write '%.120s/ROUND': %s", dir, strerror(-r));
     }
-    return make_aside(k, dir, err);
+    note_claimed(m, &st);
+    return 0;
+}
+
+static int
+begin_main(muster *m, struct muster_checkpoint *k, const char *dir, struct muster_error *err)
+{
+    MU_CLEANUP(mu_closep) int lock_fd = -1;
+    int r = open_folder(dir, true, &k->dir_fd, err);
+    if (r == 0)
+        r = lock_folder(k->dir_fd, k->timeout_ns, &lock_fd, err);
+    if (r == 0)
+        r = claim_folder(m, k, lock_fd, dir, err);
+    return r < 0 ? r : make_aside(k, dir, err);
 }
 
 static int wait_for_all(muster *m, muster_comm *c, struct muster_error *err)
@@ -331,10 +414,9 @@ int muster_checkpoint_begin(muster *m,
     k->timeout_ns = m->timeout_ns;
     k->is_main = m->env.rank == 0;
     k->claim.round = m->env.round;
-    k->claim.started_ms = process_started_ms();
     (void)mu_strcopy(k->claim.run_id, sizeof k->claim.run_id, m->env.run_id); /* The same size. */
     if (k->is_main)
-        r = begin_main(k, dir, err);
+        r = begin_main(m, k, dir, err);
     if (r < 0) {
         muster_checkpoint_discard(k);
         return r;
@@ -434,8 +516,8 @@ static int commit_main(struct muster_checkpoint *k, struct muster_error *err)
     if (r < 0)
         return sdk_error(err, r, "checkpoint: sync '%.120s': %s", k->path, strerror(-r));
     r = lock_folder(k->dir_fd, k->timeout_ns, &lock_fd, err);
-    if (r == 0)
-        r = check_claim(k->dir_fd, &k->claim, err);
+    if (r == 0) /* Begin has claimed it. */
+        r = check_claim(k->dir_fd, &k->claim, true, 0, err);
     if (r < 0)
         return r;
     r = put_in_place(k, name, old, &what);
@@ -526,7 +608,7 @@ int muster_checkpoint_latest(const char *dir,
 }
 
 /* Does a living process write there? */
-static bool is_being_written(int dir_fd, const char *name)
+static bool is_being_written(int dir_fd, const char *name, int64_t now_ms)
 {
     struct stat st;
     MU_CLEANUP(mu_closep) int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -536,17 +618,17 @@ static bool is_being_written(int dir_fd, const char *name)
         return true;
     MU_CLEANUP(mu_closep) int again = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     bool has_locks = again >= 0 && files_lock(again, 0) == -ETIMEDOUT;
-    return !has_locks && mu_unix_ms() / 1000 - (int64_t)st.st_mtime < LEFT_OVER_S;
+    return !has_locks && now_ms / 1000 - (int64_t)st.st_mtime < LEFT_OVER_S;
 }
 
 /* Under the lock: nobody is between rename and mark. */
-static bool is_left_over(int dir_fd, const char *name)
+static bool is_left_over(int dir_fd, const char *name, int64_t now_ms)
 {
     uint64_t step = 0;
     bool is_old = false;
     char fresh[NAME_BYTES];
     if (strncmp(name, WRITING_PREFIX, strlen(WRITING_PREFIX)) == 0)
-        return !is_being_written(dir_fd, name);
+        return !is_being_written(dir_fd, name, now_ms);
     if (strncmp(name, ROUND_ASIDE_PREFIX, strlen(ROUND_ASIDE_PREFIX)) == 0)
         return true;
     if (!parse_step(name, &step, &is_old))
@@ -575,11 +657,12 @@ int muster_checkpoint_prune(const char *dir, size_t keep, struct muster_error *e
         r = lock_folder(dir_fd, 60 * MU_NS_PER_S, &lock_fd, err);
     if (r == 0)
         r = list_names(dir_fd, &n, err);
+    int64_t now_ms = r == 0 ? folder_now_ms(lock_fd) : 0;
     for (int i = n.count; r == 0 && i-- > 0;) {
         const char *name = n.list[i]->d_name;
         uint64_t step = 0;
         bool is_old = false;
-        bool goes = is_left_over(dir_fd, name);
+        bool goes = is_left_over(dir_fd, name, now_ms);
         if (!goes && parse_step(name, &step, &is_old))
             goes = ++kept > keep;
         if (!goes)
