@@ -1,8 +1,9 @@
 /* A communicator: collective operations between all ranks of a round.
  *
  * Two backends do the same: "tcp", a ring and recursive doubling over sockets, and through shared
- * memory between ranks of a host, with one thread of its own; "nccl", NCCL opened at run time, on a CUDA stream. All ranks call the same operations in
- * the same order with the same counts; "tcp" refuses what differs with -EPROTO and a sentence.
+ * memory between ranks of a host, with one thread of its own; "nccl", NCCL opened at run time, on a
+ * CUDA stream. All ranks call the same operations in the same order with the same counts; "tcp"
+ * refuses what differs with -EPROTO and a sentence.
  *
  * Tickets    Operations that give out a ticket are asynchronous: the buffers belong to the
  *            communicator until the ticket is done or has failed, also when nobody waits for it. A

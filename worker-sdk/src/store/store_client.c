@@ -51,7 +51,7 @@ struct muster_store {
     char *prefix;
     size_t prefix_bytes;
     int64_t timeout_ns;
-    int64_t limit_ns; /* No call lasts longer; MU_NEVER: as its own time-out says. */
+    int64_t limit_ns;  /* No call lasts longer; MU_NEVER: as its own time-out says. */
     struct mu_buf out; /* The request at hand. */
 };
 
