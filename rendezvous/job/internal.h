@@ -16,6 +16,8 @@
 int roster_check(const struct job *j, const struct ctl_hello *h, struct mu_err *err);
 /* The slot of this agent process; JOB_NO_NODE when it is not here. */
 uint32_t roster_find(const struct job *j, const char *node);
+/* Refuse a hello that was overtaken by one of a later connection of its agent. */
+int roster_check_link(const struct job *j, const struct ctl_hello *h, struct mu_err *err);
 /* Room for one more slot, for its workers, and for the actions of any step. Returns 0 or -ENOMEM
  * with nothing changed. */
 int roster_reserve(struct job *j);
@@ -72,8 +74,12 @@ void job_enter(struct job *j, int64_t now_ns); /* A state begins: its words are 
 void job_watch_lease(struct job *j, const struct job_node *n);
 /* GATHERING: JOB_EV_READY when the round can begin, else 0. */
 int job_ready(struct job *j, int64_t now_ns);
+/* job_load(): the state it goes on in. */
+void job_resume(struct job *j, enum job_state state, int64_t now_ns);
 /* STOPPING: one more member is surely over; the news when it was the last. */
 int job_accounted(struct job *j);
+/* RECOVERING: nothing more is expected of this member; RESUMED when it was the last. */
+int job_unexpect(struct job *j, struct job_node *n);
 /* A member is gone for good: it stays in the table for status until the next round. */
 void job_lose(struct job *j, uint32_t slot, bool connection_gone);
 /* Say the last word to a node; its slot stays for status. */
@@ -82,6 +88,20 @@ void job_dismiss(struct job *j, uint32_t slot);
 void job_new_cause(struct job *j, const struct mu_cause *c);
 struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n);
 void job_node_cause(struct job *j, enum mu_cause_kind kind, const struct job_node *n);
+/* The job's own row changed. */
+void job_keep(struct job *j);
+/* And with it all its nodes. */
+void job_keep_round(struct job *j);
+
+/* The cause as it is now into a fresh incident. */
+void job_keep_cause(const struct job *j, struct job_incident *ret);
+/* incident.c */
+void job_begin_incident(struct job *j, enum job_decision d);
+/* Nobody is left of those who waited for a round. */
+void job_abandon_incident(struct job *j);
+/* The round of the last one is over, or the next has begun: it says so. */
+void job_end_incident(struct job *j);
+void job_follow_incident(struct job *j);
 
 /* Does this node still owe its word before the old round is surely over? */
 static inline bool owes_stopped(const struct job_node *n)
