@@ -50,6 +50,9 @@
         "spec: 1 when a newcomer restarts a round that has room (--on-join=restart)")              \
     INT(store_port, 0, 65535, 1, 0,                                                                \
         "port already bound here for the worker store, should this node lead; 0: none")            \
+    INT(link, 0, INT64_C(1) << 53, 0, 0,                                                           \
+        "the agent counts its connections: of two that arrive in the wrong order the later "       \
+        "counts")                                                                                  \
     INT(round, 0, UINT32_MAX, 0, 0, "resume: the round this agent is in; 0: none")                 \
     INT(round_state, 0, 4, 0, 0,                                                                   \
         "resume: 0 workers run, 1 all exited 0, 2 being stopped, 3 stopped, 4 not begun: it "      \

@@ -326,6 +326,7 @@ static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
     if (!l->told_why)
         note_words(l, ev);
     l->link_up = true;
+    l->links++;
     l->connecting = false;
     l->connect_at_ns = NEVER;
     l->hello_sent_ns = now_ns;

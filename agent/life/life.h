@@ -159,6 +159,7 @@ struct life {
 
     bool link_up;
     bool connecting;
+    int64_t links;      /* Connections so far. */
     bool link_welcomed; /* By this connection. */
     bool welcomed;      /* Ever: the server has taken us in. */
     int64_t beat_ns;

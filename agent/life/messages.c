@@ -30,6 +30,7 @@ static int64_t round_state(const struct life *l)
 static void fill_hello(const struct life *l, struct ctl_hello *h)
 {
     *h = l->config.hello;
+    h->link = l->links;
     h->round = l->start.round;
     h->round_seen = l->start.round;
     if (h->round == 0)

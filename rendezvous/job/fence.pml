@@ -146,7 +146,7 @@ inline restart()
     round = 0;
     state = GATHERING;
 #else
-    state = (state == RUNNING -> RECOVERING : state); /* As it was kept. */
+    state = (state == RUNNING -> RECOVERING : state); /* job_load() */
 #endif
     for (k : 0 .. N - 1) {
 #ifdef NO_STATE

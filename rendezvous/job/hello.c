@@ -50,6 +50,8 @@ static int take_in(struct job *j, int64_t now_ns, const struct job_event *ev, st
         return -ENOMEM;
     bool first = !j->has_spec;
     take_spec(j, h, ev->unix_ms);
+    if (first)
+        j->gathering_unix_ms = ev->unix_ms;
     if (first && j->state == JOB_GATHERING) {
         job_enter(j, now_ns);
         j->gather_deadline_ns = now_ns + j->join_timeout_ns;
@@ -59,6 +61,8 @@ static int take_in(struct job *j, int64_t now_ns, const struct job_event *ev, st
     if (h->round_seen > j->round_seen)
         j->round_seen = (uint32_t)h->round_seen;
     j->hello_slot = slot;
+    if (j->round > 0)
+        job_act(j, JOB_ACT_KEEP, slot, CTL_TYPE_COUNT);
     job_send(j, slot, CTL_WELCOME);
     job_watch_lease(j, &j->nodes[slot]);
     return 0;
@@ -81,6 +85,8 @@ static int take_back(struct job *j, int64_t now_ns, uint32_t slot, const struct 
     if (roster_hear(j, slot, ev) < 0)
         return -ENOMEM;
     roster_heard(j, slot, now_ns);
+    if (ev->msg->u.hello.round > j->round_seen) /* Of a life whose end we know nothing of. */
+        j->round_seen = (uint32_t)ev->msg->u.hello.round;
     roster_connect(j, slot, true);
     j->hello_slot = slot;
     job_send(j, slot, CTL_WELCOME);
@@ -117,6 +123,11 @@ int row_gather_hello(struct job *j, int64_t now_ns, const struct job_event *ev, 
     return job_ready(j, now_ns);
 }
 
+/* By ctl_hello.round_state. */
+static const enum job_node_state states[] = {JOB_NODE_RUNNING, JOB_NODE_FINISHED, JOB_NODE_STOPPING,
+                                             JOB_NODE_STOPPED,
+                                             JOB_NODE_STOPPING /* Not begun: nor will it. */};
+
 /* A node's word that it is in the round which is being recovered. */
 static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
 {
@@ -127,9 +138,6 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
             stop_stale(j, slot);
         return 0;
     }
-    static const enum job_node_state states[] = {JOB_NODE_RUNNING, JOB_NODE_FINISHED,
-                                                 JOB_NODE_STOPPING, JOB_NODE_STOPPED,
-                                                 JOB_NODE_STOPPING /* Not begun: nor will it. */};
     j->members[rank] = slot;
     n->in_round = true;
     n->ranked = false;
@@ -155,6 +163,8 @@ static void expect_round(struct job *j, int64_t now_ns, const struct ctl_hello *
         j->members[i] = JOB_NO_NODE;
     j->pending = j->round_nodes;
     j->missing_fenced = false;
+    j->lead = JOB_NO_NODE;
+    j->starting = 0;
     job_enter(j, now_ns);
 }
 
@@ -177,11 +187,13 @@ static int recover_later_round(struct job *j, int64_t now_ns, const struct ctl_h
         if (j->members[r] == JOB_NO_NODE)
             continue;
         struct job_node *n = &j->nodes[j->members[r]];
+        bool unheard = n->expected || j->members[r] == j->hello_slot;
         n->in_round = false;
+        n->expected = false;
         n->node_rank = -1;
         if (n->state == JOB_NODE_LOST)
             continue;
-        if (n->state == JOB_NODE_STOPPED)
+        if (n->state == JOB_NODE_STOPPED || unheard) /* Back, it says itself what it brings. */
             roster_set(j, j->members[r], JOB_NODE_WAITING);
         else
             stop_stale(j, j->members[r]);
@@ -190,12 +202,47 @@ static int recover_later_round(struct job *j, int64_t now_ns, const struct ctl_h
     return take_member(j, j->hello_slot, h);
 }
 
+/* Is this of a later round than the one that is being recovered? What a server has kept is right,
+ * unless live processes say otherwise: an agent without any may have been in an earlier job of this
+ * id. */
+static bool is_later(const struct job *j, const struct ctl_hello *h)
+{
+    return names_round(h) && h->round > j->round && (!j->loaded || brings_round(h));
+}
+
+int job_unexpect(struct job *j, struct job_node *n)
+{
+    if (!n->expected)
+        return 0;
+    n->expected = false;
+    MU_ASSERT(j->state == JOB_RECOVERING && j->pending > 0);
+    return --j->pending == 0 ? JOB_EV_RESUMED : 0;
+}
+
+/* A member that the server knows from its former life says how it fared. */
+static int expected_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
+{
+    struct job_node *n = &j->nodes[slot];
+    if (h->round == j->round) {
+        roster_set(j, slot, states[h->round_state]);
+        if (h->round_cause.kind != MU_CAUSE_NONE)
+            job_new_cause(j, &h->round_cause, NULL);
+    } else if (brings_round(h)) { /* The round that we know had not reached it: it cannot now. */
+        job_node_cause(j, MU_CAUSE_NODE_SILENT, n);
+        return JOB_EV_BROKEN;
+    } else {
+        roster_set(j, slot, JOB_NODE_STARTING);
+        job_send(j, slot, CTL_START); /* START was lost, or never sent. */
+    }
+    return job_unexpect(j, n);
+}
+
 int row_recover_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_hello *h = &ev->msg->u.hello;
     uint32_t slot = roster_find(j, h->node);
     if (slot == JOB_NO_NODE) {
-        bool later = names_round(h) && h->round > j->round;
+        bool later = is_later(j, h);
         int r = later ? roster_check(j, h, err) : 0;
         if (r == 0 && later)
             r = roster_reserve_members(j, (uint32_t)h->round_nodes);
@@ -205,9 +252,19 @@ int row_recover_hello(struct job *j, int64_t now_ns, const struct job_event *ev,
             return r;
         return later ? recover_later_round(j, now_ns, h) : take_member(j, j->hello_slot, h);
     }
+    bool later = is_later(j, h);
+    int r = later ? roster_check(j, h, err) : 0;
+    if (r == 0 && later)
+        r = roster_reserve_members(j, (uint32_t)h->round_nodes);
+    if (r < 0)
+        return r;
     if (take_back(j, now_ns, slot, ev) < 0)
         return -ENOMEM;
     const struct job_node *n = &j->nodes[slot];
+    if (later) /* What we know is older than what happened since: it could not be kept. */
+        return recover_later_round(j, now_ns, h);
+    if (n->in_round && (n->expected || h->round != j->round))
+        return expected_member(j, slot, h);
     if (!n->in_round && n->state == JOB_NODE_STOPPING && !brings_round(h))
         roster_set(j, slot, JOB_NODE_WAITING);
     else if (!n->in_round && brings_round(h))
@@ -237,8 +294,10 @@ int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, 
         if (n->state == JOB_NODE_STOPPING || n->state == JOB_NODE_STOPPED)
             stopped = n;
     }
-    ranks_find_lead(j);
+    if (j->lead == JOB_NO_NODE)
+        ranks_find_lead(j);
     j->world = world;
+    job_keep_round(j);
     if (stopped != NULL) {
         job_node_cause(j, MU_CAUSE_NODE_SILENT, stopped);
         return JOB_EV_BROKEN;
@@ -313,6 +372,19 @@ int row_run_hello(struct job *j, int64_t now_ns, const struct job_event *ev, str
     return 0;
 }
 
+/* It is in a later round than the one that we know and stop, so ours was over; what we know is
+ * older than what happened since. Its own round must end. */
+static int leave_for_later_round(struct job *j, uint32_t slot)
+{
+    struct job_node *n = &j->nodes[slot];
+    bool owed = owes_stopped(n);
+    j->members[n->node_rank] = JOB_NO_NODE;
+    n->in_round = false;
+    n->node_rank = -1;
+    stop_stale(j, slot);
+    return owed ? job_accounted(j) : 0;
+}
+
 int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_hello *h = &ev->msg->u.hello;
@@ -354,6 +426,8 @@ int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, st
             roster_set(j, slot, JOB_NODE_WAITING);
         return 0;
     }
+    if (brings_round(h) && h->round > j->round)
+        return leave_for_later_round(j, slot);
     if (brings_round(h)) {
         job_send(j, slot, CTL_STOP); /* STOP may have been lost. */
         return 0;

@@ -23,6 +23,8 @@ int roster_check_second(const struct job *j,
 bool roster_has_member(const struct job *j);
 /* The slot of this agent process; JOB_NO_NODE when it is not here. */
 uint32_t roster_find(const struct job *j, const char *node);
+/* Refuse a hello that was overtaken by one of a later connection of its agent. */
+int roster_check_link(const struct job *j, const struct ctl_hello *h, struct mu_err *err);
 /* Room for one more slot, for its workers, and for the actions of any step. Returns 0 or -ENOMEM
  * with nothing changed. */
 int roster_reserve(struct job *j);
@@ -89,8 +91,12 @@ void job_watch_lease(struct job *j, const struct job_node *n);
 void job_idle(struct job *j, int64_t now_ns);
 /* GATHERING: JOB_EV_READY when the round can begin, else 0. */
 int job_ready(struct job *j, int64_t now_ns);
+/* job_load(): the state it goes on in. */
+void job_resume(struct job *j, enum job_state state, int64_t now_ns);
 /* STOPPING: one more member is surely over; the news when it was the last. */
 int job_accounted(struct job *j);
+/* RECOVERING: nothing more is expected of this member; RESUMED when it was the last. */
+int job_unexpect(struct job *j, struct job_node *n);
 /* A member is gone for good: it stays in the table for status until the next round. */
 void job_lose(struct job *j, uint32_t slot, bool connection_gone);
 /* Say the last word to a node; its slot stays for status. */
@@ -113,6 +119,22 @@ void job_tell_cause(struct job *j);
 void job_note_spent(struct job *j);
 struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n);
 void job_node_cause(struct job *j, enum mu_cause_kind kind, const struct job_node *n);
+/* The job's own row changed. */
+void job_keep(struct job *j);
+/* And with it all its nodes. */
+void job_keep_round(struct job *j);
+
+/* The cause as it is now into a fresh incident. */
+void job_keep_cause(const struct job *j, struct job_incident *ret);
+/* incident.c */
+void job_begin_incident(struct job *j, enum job_decision d);
+/* STOPPING: a better cause took the place of the one that it names. */
+void job_explain_incident(struct job *j);
+/* Nobody is left of those who waited for a round. */
+void job_abandon_incident(struct job *j);
+/* The round of the last one is over, or the next has begun: it says so. */
+void job_end_incident(struct job *j);
+void job_follow_incident(struct job *j);
 
 /* "2026-11-30T12:00:00Z". Appends to b. */
 void words_time(int64_t unix_ms, struct mu_buf *b);

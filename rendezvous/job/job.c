@@ -120,6 +120,16 @@ void job_act(struct job *j, enum job_action_type type, uint32_t node, enum ctl_t
     j->actions[j->action_count++] = (struct job_action){.type = type, .node = node, .msg = msg};
 }
 
+void job_keep(struct job *j)
+{
+    job_act(j, JOB_ACT_KEEP, JOB_NO_NODE, CTL_TYPE_COUNT);
+}
+
+void job_keep_round(struct job *j)
+{
+    job_act(j, JOB_ACT_KEEP_ROUND, JOB_NO_NODE, CTL_TYPE_COUNT);
+}
+
 void job_send(struct job *j, uint32_t slot, enum ctl_type msg)
 {
     if (j->nodes[slot].connected)
@@ -170,6 +180,8 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
     case JOB_RUNNING:
         return sooner(at, j->next_word_ns);
     case JOB_STOPPING:
+        if (j->pending == 0)
+            return now_ns; /* Loaded, and nobody owes a word. */
         return sooner(sooner(at, j->next_word_ns), j->missing_fenced ? NEVER : j->missing_until_ns);
     case JOB_SUCCEEDED:
     case JOB_FAILED:
@@ -177,6 +189,19 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
         break;
     }
     return NEVER;
+}
+
+/* The only line that writes the state. */
+static void set_state(struct job *j, enum job_state state)
+{
+    j->state = state;
+}
+
+void job_resume(struct job *j, enum job_state state, int64_t now_ns)
+{
+    set_state(j, state);
+    j->lease_check_ns = now_ns;
+    j->deadline_ns = next_deadline(j, now_ns);
 }
 
 int job_init(struct job *j,
@@ -234,6 +259,12 @@ int job_step(struct job *j,
     j->action_count = 0;
     j->hello_slot = JOB_NO_NODE;
     j->step_unix_ms = ev->unix_ms;
+    j->durable = false;
+    if (ev->type == JOB_EV_HELLO) {
+        int r = roster_check_link(j, &ev->msg->u.hello, err);
+        if (r < 0)
+            return r;
+    }
     for (;;) {
         const struct job_row *row = &table[j->state][e.type];
         if (row->to == 0) {
@@ -251,7 +282,7 @@ int job_step(struct job *j,
         MU_ASSERT(out->move_count < JOB_MOVES_MAX);
         out->moves[out->move_count++] =
             (struct job_move){e.type, j->state, (enum job_state)(row->to - 1)};
-        j->state = (enum job_state)(row->to - 1); /* The only line that writes the state. */
+        set_state(j, (enum job_state)(row->to - 1));
         if (news == 0)
             break;
         e.type = (enum job_event_type)news;
@@ -262,6 +293,7 @@ int job_step(struct job *j,
     j->deadline_ns = next_deadline(j, now_ns);
     out->actions = j->actions;
     out->count = j->action_count;
+    out->durable = j->durable;
     out->to = j->state;
     out->new_cause = j->new_cause;
     out->node = ev->type == JOB_EV_HELLO ? j->hello_slot : JOB_NO_NODE;

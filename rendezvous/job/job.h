@@ -25,6 +25,7 @@
 #include "base/cause.h"
 #include "base/ctl.h"
 #include "base/mem.h"
+#include "rendezvous/job/keep.h"
 
 /* --- states and events: lists, from which names, the table's test and the picture come --- */
 
@@ -104,11 +105,16 @@ struct job_event {
 /* SEND    make the message with job_message() and send it to the node; lost silently when the node
  * has no connection CLOSE   close the node's connection once what was sent has gone out (after END
  * or REFUSED) FORGET  the slot is free: the shell drops what it keeps for it (its connection, if
- * any, is closed) */
+ * any, is closed) KEEP    what a successor must know has changed: the row of a node, or with
+ * JOB_NO_NODE the job's own KEEP_ROUND  the same, and all rows of nodes are new: the old ones are
+ * void INCIDENT  job->incident is new, or says more than before under the same number */
 enum job_action_type {
     JOB_ACT_SEND,
     JOB_ACT_CLOSE,
-    JOB_ACT_FORGET
+    JOB_ACT_FORGET,
+    JOB_ACT_KEEP,
+    JOB_ACT_KEEP_ROUND,
+    JOB_ACT_INCIDENT
 };
 
 struct job_action {
@@ -132,6 +138,8 @@ struct job_out {
     uint32_t move_count;
     const struct job_action *actions;
     uint32_t count;
+    bool durable; /* A decision: its rows must be kept before its messages are sent, or a successor
+                     could decide otherwise. */
     enum job_state from; /* State before and after: the shell logs each move once. */
     enum job_state to;
     uint32_t node;  /* HELLO that was taken: the node's slot (the old one when it came back). Else
@@ -183,6 +191,7 @@ struct job_hello {
     int64_t nproc;
     int64_t node_rank; /* Wanted; -1: any. */
     int64_t round;     /* It was in this one when it said hello; 0: none. */
+    int64_t link;      /* It counts its connections. */
 };
 
 /* What a node said of its own failure. */
@@ -201,6 +210,8 @@ struct job_node {
                    again. */
     bool fresh; /* It came when no member of the round was connected: for a run of its own. */
     bool gone;  /* FINISHED, and its agent has left or died since: the round goes on without it. */
+    bool expected; /* RECOVERING: a member that the server knows from its former life, and has not
+                      heard since. */
     enum job_node_state state;
     int32_t node_rank; /* In the round; -1: none. Kept from round to round while it stays. */
     int32_t rank_base;
@@ -252,7 +263,9 @@ struct job {
     uint64_t arrivals;
     uint32_t waiting; /* Nodes that could be in a next round: WAITING, connected and not late. */
 
-    bool has_spec;                   /* From the first hello; later ones must agree. */
+    bool loaded;   /* From what a former life kept. */
+    uint32_t anew; /* How often a run of the same id began when nobody was left of the last. */
+    bool has_spec; /* From the first hello; later ones must agree. */
     char spec_host[MU_HOST_BYTES];   /* Who said it. */
     char refused[224];               /* Why somebody was turned away last; "": nobody was. */
     char neighbour[MU_RUN_ID_BYTES]; /* Set by the shell, for words: another job that waits for
@@ -294,6 +307,12 @@ struct job {
     uint32_t consequences;              /* Further failures that were reported. */
     char spent_by[MU_MESSAGE_BYTES];    /* "rank 0 on n1 (round 1), ...": who cost the restarts. */
 
+    struct job_incident incident; /* The last one; number 0: none yet. */
+    uint32_t incident_count;
+    uint32_t starting; /* Members that have not said STARTED. */
+    int64_t gathering_unix_ms;
+    int64_t running_unix_ms;
+
     int64_t since_ns; /* When this state began. */
     int64_t created_unix_ms;
     int64_t round_started_unix_ms;
@@ -313,6 +332,7 @@ struct job {
     uint32_t action_count;
     uint32_t action_cap;
     int64_t step_unix_ms; /* Of the event that is being handled. */
+    bool durable;         /* For job_out. */
 };
 
 /* Set up on memory the caller owns. Nothing is allocated yet. Returns 0, or -EINVAL for a run id

@@ -32,6 +32,13 @@ void roster_set(struct job *j, uint32_t slot, enum job_node_state state)
     struct job_node *n = &j->nodes[slot];
     bool before = roster_eligible(n);
     bool counted = n->state != JOB_NODE_LOST;
+    bool started = n->in_round && n->state == JOB_NODE_STARTING && state != JOB_NODE_STARTING;
+    if (started && j->starting > 0 && --j->starting == 0 && state == JOB_NODE_RUNNING)
+        j->running_unix_ms = j->step_unix_ms;
+    /* What a successor cannot tell from the job's own row. */
+    if (n->in_round && state != n->state && state != JOB_NODE_STARTING &&
+        state != JOB_NODE_STOPPING)
+        job_act(j, JOB_ACT_KEEP, slot, CTL_TYPE_COUNT);
     n->state = state;
     j->waiting += (uint32_t)roster_eligible(n) - (uint32_t)before;
     j->node_count += (uint32_t)(state != JOB_NODE_LOST) - (uint32_t)counted;
@@ -196,6 +203,16 @@ int roster_check(const struct job *j, const struct ctl_hello *h, struct mu_err *
     return h->node_rank >= 0 ? check_node_rank(j, h, err) : 0;
 }
 
+/* A hello may lie in the network while its agent gives that connection up and comes back on
+ * another. Taken for news, it would say that the agent never heard what it was told since. */
+int roster_check_link(const struct job *j, const struct ctl_hello *h, struct mu_err *err)
+{
+    uint32_t slot = roster_find(j, h->node);
+    if (slot == JOB_NO_NODE || h->link >= j->nodes[slot].hello.link)
+        return 0;
+    return mu_err_set(err, -EAGAIN, "this agent has connected anew since it sent this hello");
+}
+
 int roster_reserve_members(struct job *j, uint32_t count)
 {
     if (count <= j->member_cap)
@@ -212,14 +229,14 @@ int roster_reserve_members(struct job *j, uint32_t count)
 static int grow(struct job *j)
 {
     uint32_t cap = j->node_cap == 0 ? FIRST_SLOTS : j->node_cap * 2;
-    /* A step's most actions: three a node (STOP of the old round, WELCOME or END with CLOSE,
+    /* A step's most actions: four a node (STOP of the old round, KEEP, WELCOME or END with CLOSE,
      * START), and a few. */
     struct job_action *actions =
-        mu_realloc(j->mem, j->actions, (size_t)(cap * 4 + 16) * sizeof *actions);
+        mu_realloc(j->mem, j->actions, (size_t)(cap * 5 + 32) * sizeof *actions);
     if (actions == NULL)
         return -ENOMEM;
     j->actions = actions;
-    j->action_cap = cap * 4 + 16;
+    j->action_cap = cap * 5 + 32;
     if (roster_reserve_members(j, cap) < 0)
         return -ENOMEM;
     struct job_node **scratch = mu_realloc(j->mem, j->scratch, cap * sizeof(struct job_node *));
@@ -269,7 +286,8 @@ static int note_hello(const struct job *j, struct job_node *n, const struct job_
                              .gpus = h->gpus,
                              .nproc = n->hello.nproc,
                              .node_rank = h->node_rank,
-                             .round = h->round};
+                             .round = h->round,
+                             .link = h->link};
     const struct {
         const char **to;
         const char *from;
@@ -348,6 +366,7 @@ void roster_forget(struct job *j, uint32_t slot)
 {
     struct job_node *n = &j->nodes[slot];
     MU_ASSERT(n->used);
+    n->in_round = false;
     roster_set(j, slot, JOB_NODE_LOST);
     for (uint32_t *at = bucket(j, n->hash);; at = &j->nodes[*at].next) {
         if (*at == slot) {

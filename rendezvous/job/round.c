@@ -47,8 +47,11 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
     j->round_started_unix_ms = ev->unix_ms;
     j->final = false;
     j->missing_fenced = true; /* Every member is known. */
+    job_follow_incident(j);
     ranks_assign(j);
     j->pending = j->round_nodes;
+    j->starting = j->round_nodes;
+    j->running_unix_ms = 0;
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         struct job_node *n = &j->nodes[j->members[r]];
         n->in_round = true;
@@ -60,6 +63,8 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
         roster_set(j, j->members[r], JOB_NODE_STARTING);
         job_send(j, j->members[r], CTL_START);
     }
+    job_keep_round(j);
+    j->durable = true;
     return 0;
 }
 
@@ -67,6 +72,7 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
 int row_stop_round(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     bool recovering = j->state == JOB_RECOVERING;
+    enum job_decision d = JOB_DECIDED_REGROUP;
     j->missing_until_ns = recovering ? j->since_ns + j->fence_ns : 0;
     job_enter(j, now_ns);
     j->was_charged = false;
@@ -76,12 +82,19 @@ int row_stop_round(struct job *j, int64_t now_ns, const struct job_event *ev, st
         j->was_charged = !j->final;
         if (!j->final)
             job_note_spent(j);
+        d = j->final ? JOB_DECIDED_FAIL : JOB_DECIDED_RESTART;
     }
-    if (j->cause.kind == MU_CAUSE_UNREACHED)
+    if (j->cause.kind == MU_CAUSE_UNREACHED) {
         j->final = true; /* Another round would meet the same wall. */
+        d = JOB_DECIDED_FAIL;
+    }
+    job_begin_incident(j, d);
+    j->durable = true;
     j->pending = 0;
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         uint32_t slot = j->members[r];
+        if (slot != JOB_NO_NODE)
+            j->nodes[slot].expected = false;
         if (slot == JOB_NO_NODE) { /* Never came back: its fence time must pass. */
             j->pending += !j->missing_fenced;
             continue;
@@ -96,6 +109,10 @@ int row_stop_round(struct job *j, int64_t now_ns, const struct job_event *ev, st
         roster_set(j, slot, JOB_NODE_STOPPING);
         job_send(j, slot, CTL_STOP);
     }
+    if (recovering)
+        job_keep_round(j); /* Members may have come that no successor knows. */
+    else
+        job_keep(j);
     if (j->pending > 0)
         return 0;
     return j->final ? JOB_EV_SPENT : JOB_EV_CLEAR;
@@ -137,7 +154,9 @@ static bool is_deserted(const struct job *j)
 
 static void begin_anew(struct job *j, int64_t unix_ms)
 {
+    j->anew++;
     j->restarts = 0;
+    j->spent_by[0] = '\0';
     j->has_cause = false;
     j->consequences = 0;
     j->refused[0] = '\0';
@@ -147,9 +166,12 @@ static void begin_anew(struct job *j, int64_t unix_ms)
 int row_gather(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     job_enter(j, now_ns);
+    job_end_incident(j);
+    j->gathering_unix_ms = ev->unix_ms;
     if (is_deserted(j))
         begin_anew(j, ev->unix_ms);
     dissolve(j);
+    job_keep_round(j);
     j->gather_deadline_ns = now_ns + j->join_timeout_ns;
     j->last_call_at_ns = NEVER;
     j->lease_check_ns = now_ns; /* Who waits may be silent for one lease only: look anew. */
@@ -174,6 +196,8 @@ static void tell_end(struct job *j, int64_t now_ns, int64_t unix_ms)
 {
     job_enter(j, now_ns);
     j->ended_unix_ms = unix_ms;
+    job_keep_round(j); /* Late agents of it, spares too, must not be taken for a new job. */
+    j->durable = true;
     for (uint32_t i = 0; i < j->node_cap; i++)
         if (j->nodes[i].used)
             job_dismiss(j, i);
@@ -181,12 +205,17 @@ static void tell_end(struct job *j, int64_t now_ns, int64_t unix_ms)
 
 int row_succeed(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
+    job_begin_incident(j, JOB_DECIDED_SUCCEED);
+    job_end_incident(j);
     tell_end(j, now_ns, ev->unix_ms);
     return 0;
 }
 
 int row_fail(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
+    if (j->state == JOB_GATHERING)
+        job_abandon_incident(j);
+    job_end_incident(j);
     tell_end(j, now_ns, ev->unix_ms);
     return 0;
 }
@@ -202,6 +231,8 @@ int row_give_up(struct job *j, int64_t now_ns, const struct job_event *ev, struc
                    mu_buf_cstr(&b)); /* A cut sentence is still a sentence. */
     mu_buf_fini(&b);
     job_new_cause(j, &c, NULL);
+    job_begin_incident(j, JOB_DECIDED_GIVE_UP);
+    job_end_incident(j);
     tell_end(j, now_ns, ev->unix_ms);
     return 0;
 }

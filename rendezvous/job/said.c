@@ -56,6 +56,7 @@ int row_note_started(struct job *j, int64_t now_ns, const struct job_event *ev, 
         return 0;
     struct job_node *n = job_node_of(j, ev);
     n->started_unix_ms = ev->unix_ms;
+    job_act(j, JOB_ACT_KEEP, ev->node, CTL_TYPE_COUNT);
     for (uint32_t i = 0; i < m->pids.n && i < n->hello.nproc; i++)
         n->workers[i] = (struct job_worker){.pid = m->pids.v[i], .exit = JOB_EXIT_NONE};
     if (n->state != JOB_NODE_STARTING)
@@ -361,7 +362,8 @@ int row_run_left(struct job *j, int64_t now_ns, const struct job_event *ev, stru
         if (ev->type != JOB_EV_DEADLINE)
             roster_connect(j, ev->node, false);
         n->gone = true;
-        return 0;
+        job_act(j, JOB_ACT_KEEP, ev->node, CTL_TYPE_COUNT);
+        return job_unexpect(j, n);
     }
     struct mu_cause c = cause_of_leaving(ev, n);
     job_new_cause(j, &c, NULL);

@@ -141,6 +141,9 @@ int row_stop_deadline(struct job *j, int64_t now_ns, const struct job_event *ev,
     int news = silent_ones(j, now_ns, ev, row_stop_left);
     if (news != 0)
         return news;
+    if (j->pending ==
+        0) /* All had said stopped when the server died, which had no time to go on. */
+        return j->final ? JOB_EV_SPENT : JOB_EV_CLEAR;
     if (!j->missing_fenced && now_ns >= j->missing_until_ns) {
         j->missing_fenced = true;
         for (uint32_t r = 0; r < j->round_nodes; r++) {

@@ -94,6 +94,9 @@ static void supersede(struct job *j, const struct mu_cause *c, const char *outpu
             job_note_spent(j);
     }
     j->new_cause = true;
+    job_explain_incident(j);
+    job_keep(j);
+    j->durable = true; /* Everybody is told anew. */
 }
 
 /* Is this node's failure better than the cause, as far as it has said? */
@@ -163,6 +166,7 @@ void job_weigh_cause(
         j->cause = former.cause;
         memcpy(j->cause_output, former.cause_output, sizeof j->cause_output);
         memcpy(j->spent_by, former.spent_by, sizeof j->spent_by);
+        job_explain_incident(j);
         j->new_cause = false;
     }
 }

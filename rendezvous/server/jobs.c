@@ -238,6 +238,10 @@ static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *o
             agent_detach(a);
             agent_close_after(a);
             break;
+        case JOB_ACT_KEEP:
+        case JOB_ACT_KEEP_ROUND:
+        case JOB_ACT_INCIDENT:
+            break;
         }
     }
 }

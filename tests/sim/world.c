@@ -73,6 +73,7 @@ struct agent {
     bool frozen;
     int64_t frozen_until;
     uint32_t life_no;
+    uint32_t ended_with; /* The job, by its number, that ended while this agent was in it. */
     struct life life;
     uint32_t nproc;
     struct worker workers[NPROC_MAX];
@@ -123,10 +124,33 @@ struct reached {
     uint32_t hosts; /* A bit each. */
 };
 #define ROUNDS_REMEMBERED 64
+/* What a server that keeps its state has on its disk of a job, and what it still has to write. */
+#define SLOTS_MAX 64
+#define HELLO_BYTES 2048
+struct disk {
+    bool kept;
+    struct job_row_kept row;
+    uint32_t node_count;
+    struct job_node_row nodes[SLOTS_MAX];
+    char hellos[SLOTS_MAX][HELLO_BYTES];
+    struct job_incident incident;
+    bool incident_due;
+    bool row_due;
+    bool round_due;
+    bool node_due[SLOTS_MAX]; /* By slot. */
+};
 
 struct sim_job {
     bool exists;
-    uint32_t life; /* Which object. */
+    struct disk disk;
+    uint32_t anew;
+    bool fresh;         /* It began anew since the last incident: a budget of its own. */
+    bool charged;       /* The last incident spent a restart. */
+    uint32_t incidents; /* Seen of this job, in all lives of its server. */
+    uint32_t restarts;  /* Decided. */
+    uint32_t number;    /* Of jobs with this id. */
+    bool heard_of;      /* Some were decided by somebody of whom its agents told. */
+    uint32_t life;      /* Which object. */
     struct job job;
     int64_t timer_at;
     uint32_t timer_no;
@@ -159,6 +183,7 @@ struct world {
     uint32_t job_count;
     struct sim_job jobs[JOBS_MAX];
     bool server_up;
+    bool keeps; /* The server keeps its state. */
     uint32_t server_no;
     int64_t not_before;
     struct end ends[ENDS_MAX];
@@ -374,7 +399,8 @@ static void check_start(struct world *w, const struct host *h, uint32_t round)
             if (o == h)
                 broken(w, "round %u starts on host %u while a worker of round %u runs there", round,
                        h->no, x->round);
-            bool restarted = w->r->restarts > 0 && w->now < w->last_server_up + 2 * FENCE;
+            bool restarted =
+                !w->keeps && w->r->restarts > 0 && w->now < w->last_server_up + 2 * FENCE;
             bool excused = restarted || (o->unsafe && w->now < o->unsafe_until);
             if (!excused)
                 broken(w, "round %u starts on host %u while round %u runs on host %u", round, h->no,
@@ -567,7 +593,7 @@ static struct end *end_of_slot(struct world *w, uint32_t job, uint32_t slot)
     return NULL;
 }
 
-static void start_job(struct world *w, uint32_t no)
+static void init_job(struct world *w, uint32_t no)
 {
     struct sim_job *s = &w->jobs[no];
     char id[16];
@@ -582,12 +608,120 @@ static void start_job(struct world *w, uint32_t no)
                            .version = "sim"};
     MU_ASSERT(job_init(&s->job, mu_mem_default(), &c, NULL) == 0);
     s->exists = true;
-    s->last_round = 0;
     s->life++;
     s->timer_at = INT64_MAX;
     s->timer_no++;
     s->stop_cause_set = false;
     s->told_count = 0;
+    s->anew = 0;
+}
+
+static void start_job(struct world *w, uint32_t no)
+{
+    struct sim_job *s = &w->jobs[no];
+    init_job(w, no);
+    s->number++;
+    s->last_round = 0;
+    s->incidents = 0;
+    s->fresh = false;
+    s->charged = false;
+    s->restarts = 0;
+    s->heard_of = false;
+    s->disk.kept = false;
+}
+
+static void write_node(struct disk *d, const struct job *j, uint32_t slot)
+{
+    struct mu_buf hello;
+    struct job_node_row row;
+    if (!j->nodes[slot].used)
+        return;
+    mu_buf_init(&hello, mu_mem_default());
+    MU_ASSERT(job_save_node(j, slot, &row, &hello) == 0);
+    uint32_t at = 0;
+    while (at < d->node_count && strcmp(d->nodes[at].node, row.node) != 0)
+        at++;
+    MU_ASSERT(at < SLOTS_MAX && row.hello.n <= HELLO_BYTES);
+    memcpy(d->hellos[at], row.hello.p, row.hello.n);
+    row.hello = mu_str_of(d->hellos[at], row.hello.n);
+    d->nodes[at] = row;
+    d->node_count = at < d->node_count ? d->node_count : at + 1;
+    mu_buf_fini(&hello);
+}
+
+/* One transaction: the rows that are due, as the job is now. */
+static void write_due(struct sim_job *s)
+{
+    struct disk *d = &s->disk;
+    MU_ASSERT(s->job.node_cap <= SLOTS_MAX);
+    if (d->round_due)
+        d->node_count = 0;
+    for (uint32_t i = 0; i < s->job.node_cap; i++)
+        if (d->round_due || d->node_due[i])
+            write_node(d, &s->job, i);
+    if (d->round_due || d->row_due) {
+        job_save(&s->job, &d->row);
+        d->kept = true;
+    }
+    if (d->incident_due)
+        d->incident = s->job.incident;
+    d->incident_due = false;
+    d->round_due = false;
+    d->row_due = false;
+    memset(d->node_due, 0, sizeof d->node_due);
+}
+
+static void note_due(struct disk *d, const struct job_action *a)
+{
+    if (a->type == JOB_ACT_INCIDENT)
+        d->incident_due = true;
+    else if (a->type == JOB_ACT_KEEP_ROUND)
+        d->round_due = true;
+    else if (a->node == JOB_NO_NODE)
+        d->row_due = true;
+    else
+        d->node_due[a->node] = true;
+}
+
+/* A server that has just started reads what its former life kept. */
+static void load_job(struct world *w, uint32_t no)
+{
+    struct sim_job *s = &w->jobs[no];
+    struct disk *d = &s->disk;
+    struct mu_err err = {0};
+    init_job(w, no);
+    if (job_load(&s->job, w->now, &d->row, d->nodes, d->node_count, &err) != 0)
+        broken(w, "job%u cannot be loaded: %s", no, err.msg);
+    job_load_incident(&s->job, &d->incident);
+    tell(w, "job%u is loaded: %s round=%u", no, job_state_name(s->job.state), s->job.round);
+    bool same = s->job.restarts == s->restarts || (s->fresh && s->job.restarts == 0);
+    if (!same && !s->heard_of)
+        broken(w, "job%u had spent %u restarts and has %u after loading", no, s->restarts,
+               s->job.restarts);
+}
+
+/* The records of a job count its decisions: none is lost, and none made twice. */
+static void check_incident(struct world *w, struct sim_job *s)
+{
+    const struct job_incident *in = &s->job.incident;
+    if (s->heard_of || (!w->keeps && w->r->restarts > 0))
+        return; /* A server that knows nothing counts anew. */
+    if (in->number != s->incidents && in->number != s->incidents + 1)
+        broken(w, "incident %" PRId64 " after %u", in->number, s->incidents);
+    bool restart = strcmp(in->decision, "restart") == 0;
+    if (in->number > s->incidents && restart)
+        s->restarts++;
+    if (in->number == s->incidents && s->charged && strcmp(in->decision, "regroup") == 0)
+        s->restarts--; /* The better cause costs nothing. */
+    s->charged = restart;
+    /* The same id, used once more; this one may still be the old budget's last. */
+    if (s->fresh && in->restarts != s->restarts) {
+        s->restarts = restart;
+        s->fresh = false;
+    }
+    s->incidents = (uint32_t)in->number;
+    if (in->restarts != s->restarts)
+        broken(w, "%" PRId64 " restarts are spent and %u were decided", in->restarts, s->restarts);
 }
 
 static void act_for_job(struct world *w, uint32_t no, const struct job_out *out)
@@ -612,6 +746,12 @@ static void act_for_job(struct world *w, uint32_t no, const struct job_out *out)
             close_to_agent(w, e->host, e->link_no);
             e->open = false;
             break;
+        case JOB_ACT_KEEP:
+        case JOB_ACT_KEEP_ROUND:
+            break; /* Done before. */
+        case JOB_ACT_INCIDENT:
+            check_incident(w, s);
+            break;
         }
     }
 }
@@ -633,6 +773,10 @@ static int step_job(
     for (uint32_t i = 0; i < s->job.node_cap; i++)
         all_spoke = all_spoke && s->job.nodes[i].state != JOB_NODE_LOST;
     int r = job_step(&s->job, w->now, ev, out, err);
+    s->fresh = s->fresh || s->job.anew != s->anew;
+    s->anew = s->job.anew;
+    for (uint32_t i = 0; r == 0 && i < out->move_count; i++)
+        s->heard_of = s->heard_of || out->moves[i].event == JOB_EV_RESUMES;
     for (uint32_t i = 0; r == 0 && i < out->move_count; i++)
         if (out->moves[i].from != out->moves[i].to)
             tell(w, "job%u round=%u ev=%s %s->%s", no, s->job.round,
@@ -647,9 +791,10 @@ static int step_job(
     if (r == 0 && out->to == JOB_RUNNING &&
         (s->job.round != round || out->from == JOB_RECOVERING)) {
         if (s->job.round != round && s->job.round <= s->last_round && s->last_round != 0 &&
-            w->last_server_up == 0)
+            (w->keeps || w->last_server_up == 0))
             broken(w, "round number %u after %u", s->job.round, s->last_round);
-        s->last_round = s->job.round;
+        if (!w->keeps)
+            s->last_round = s->job.round;
         w->r->rounds++;
         check_round(w, &s->job);
     }
@@ -659,8 +804,62 @@ static int step_job(
     return r;
 }
 
+static void server_down(struct world *w);
+
+/* It dies in the middle of a step, once in a hundred. */
+static bool dies_here(struct world *w, const char *when)
+{
+    if (w->now >= FAULTS_END || w->fault_rate == 0 || !chance(w, 1))
+        return false;
+    tell(w, "server dies %s", when);
+    server_down(w);
+    return true;
+}
+
+static void note_ended(struct world *w, uint32_t no, const char *node)
+{
+    char id[40];
+    for (uint32_t i = 0; i < w->host_count; i++) {
+        struct agent *a = &w->hosts[i].a;
+        (void)snprintf(id, sizeof id, "agent-%u", a->life_no);
+        if (w->hosts[i].job == no && a->alive && strcmp(id, node) == 0)
+            a->ended_with = w->jobs[no].number;
+    }
+}
+
+/* Rows of a decision are safe before anybody is told; others when there is time. */
+static bool keep(struct world *w, uint32_t no, const struct job_out *out)
+{
+    struct sim_job *s = &w->jobs[no];
+    bool due = out->durable;
+    for (uint32_t i = 0; i < out->count; i++) {
+        const struct job_action *a = &out->actions[i];
+        if (a->type != JOB_ACT_KEEP && a->type != JOB_ACT_KEEP_ROUND && a->type != JOB_ACT_INCIDENT)
+            continue;
+        note_due(&s->disk, a);
+        due = due || chance(w, 30);
+    }
+    if (!due)
+        return true;
+    if (out->durable && dies_here(w, "before a decision is kept"))
+        return false;
+    write_due(s);
+    if (!out->durable)
+        return true;
+    for (uint32_t i = 0; i < out->count; i++) /* Kept with it. */
+        if (out->actions[i].type == JOB_ACT_INCIDENT)
+            check_incident(w, s);
+    for (uint32_t i = 0; job_is_ended(&s->job) && i < s->job.node_cap; i++)
+        if (s->job.nodes[i].used)
+            note_ended(w, no, s->job.nodes[i].hello.node);
+    s->last_round = s->job.round; /* Not before: nobody was told. */
+    return !dies_here(w, "after a decision was kept and before anybody is told");
+}
+
 static void finish_step(struct world *w, uint32_t no, const struct job_out *out)
 {
+    if (w->keeps && !keep(w, no, out))
+        return;
     act_for_job(w, no, out);
     set_job_timer(w, no);
 }
@@ -690,6 +889,12 @@ static void server_hello(struct world *w, struct end *e, const struct ctl_msg *m
         start_job(w, no);
     int r = step_job(w, no, &ev, &out, &err);
     if (r == -ENOENT) {
+        const struct agent *a = &w->hosts[e->host].a;
+        char id[40];
+        (void)snprintf(id, sizeof id, "agent-%u", a->life_no);
+        if (w->keeps && strcmp(id, m->u.hello.node) == 0 && a->ended_with == w->jobs[no].number)
+            broken(w, "host %u: an agent of the job that ended is taken for one of another",
+                   e->host);
         start_job(w, no);
         r = step_job(w, no, &ev, &out, &err);
     }
@@ -1011,7 +1216,6 @@ static void boot(struct world *w, struct host *h)
 
 static void server_down(struct world *w)
 {
-    tell(w, "server dies");
     w->server_up = false;
     for (uint32_t i = 0; i < w->host_count; i++) {
         const struct agent *a = &w->hosts[i].a;
@@ -1025,6 +1229,10 @@ static void server_down(struct world *w)
             job_fini(&w->jobs[j].job);
         w->jobs[j].exists = false;
         w->jobs[j].timer_no++;
+        w->jobs[j].disk.row_due = false; /* What was not written is lost. */
+        w->jobs[j].disk.round_due = false;
+        w->jobs[j].disk.incident_due = false;
+        memset(w->jobs[j].disk.node_due, 0, sizeof w->jobs[j].disk.node_due);
     }
     push(w, (struct event){.at = w->now + between(w, 50 * MS, 8 * SEC), .kind = EV_SERVER_UP});
 }
@@ -1086,8 +1294,10 @@ static void fault(struct world *w)
             step_life(w, h, &ev);
         }
     } else if (kind < 92) {
-        if (w->server_up)
+        if (w->server_up) {
+            tell(w, "server dies");
             server_down(w);
+        }
     } else if (!a->alive) {
         push(w, (struct event){.at = w->now + between(w, 0, SEC), .kind = EV_BOOT, .host = h->no});
     }
@@ -1286,6 +1496,12 @@ static void run_event(struct world *w, struct event *e)
         w->r->restarts++;
         w->not_before = w->now + LEASE;
         w->last_server_up = w->now;
+        for (uint32_t j = 0; j < w->job_count && w->keeps; j++) {
+            if (!w->jobs[j].disk.kept)
+                continue;
+            load_job(w, j);
+            set_job_timer(w, j);
+        }
         break;
     case EV_TO_AGENT:
     case EV_AGENT_TIMER:
@@ -1313,6 +1529,7 @@ static void make(struct world *w)
     w->fault_rate = chance(w, 15) ? 0 : 20 + below(w, 80);
     w->server_up = true;
     w->walled = chance(w, 10) ? 1U << below(w, w->host_count) : 0;
+    w->keeps = chance(w, 50);
     uint32_t per_job[JOBS_MAX] = {0};
     for (uint32_t i = 0; i < w->host_count; i++) {
         w->hosts[i].no = i;

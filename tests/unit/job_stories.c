@@ -183,6 +183,37 @@ static void test_a_spare_is_told_what_it_waits_for(void **state)
     end(&s);
 }
 
+static void test_a_hello_that_was_overtaken_changes_nothing(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    struct ctl_msg late = hello_of("a", 1); /* Sent, and its connection given up. */
+    late.u.hello.link = 1;
+    struct ctl_msg a = late;
+    a.u.hello.link = 2;
+    struct ctl_msg b = hello_of("b", 1);
+    uint32_t slot = join(&s, &a);
+    (void)join(&s, &b);
+    assert_true(was_told(&s, slot, CTL_START));
+    s.now += 700 * SEC; /* b is silent for its fence time: the round is stopped. */
+    struct ctl_msg beat;
+    ctl_init(&beat, CTL_BEAT);
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_BEAT, .node = slot, .msg = &beat}),
+                     0);
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE}), 0);
+    assert_int_equal(s.job.state, JOB_STOPPING);
+    /* It would say that nothing of the round runs there, while START is on its way. */
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
+                                                 .node = JOB_NO_NODE,
+                                                 .msg = &late,
+                                                 .seen_addr = "10.0.0.9"}),
+                     -EAGAIN);
+    assert_int_equal(s.job.state, JOB_STOPPING);
+    assert_int_equal(s.job.nodes[slot].state, JOB_NODE_STOPPING);
+    end(&s);
+}
+
 /* Processor time of a gathering of 16,000 nodes with that many roles. */
 static double cost_of_roles(int roles)
 {
@@ -224,6 +255,7 @@ int main(void)
         cmocka_unit_test(test_a_late_node_whose_connection_lives_keeps_its_place),
         cmocka_unit_test(test_a_failure_of_a_foreign_kind_costs_a_restart_too),
         cmocka_unit_test(test_a_spare_is_told_what_it_waits_for),
+        cmocka_unit_test(test_a_hello_that_was_overtaken_changes_nothing),
         cmocka_unit_test(test_a_role_for_each_of_sixteen_thousand_nodes_costs_no_more_than_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

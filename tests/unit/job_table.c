@@ -88,12 +88,10 @@ static void note_actions(struct story *s)
     mu_buf_reset(&s->told);
     for (uint32_t i = 0; i < s->out.count; i++) {
         const struct job_action *a = &s->out.actions[i];
-        if (a->type == JOB_ACT_CLOSE)
-            continue;
-        if (a->type == JOB_ACT_FORGET) {
+        if (a->type == JOB_ACT_FORGET)
             (void)mu_buf_adds(&s->told, "forget; ");
+        if (a->type != JOB_ACT_SEND)
             continue;
-        }
         const struct job_node *n = &s->job.nodes[a->node];
         (void)mu_buf_addf(&s->told, "%s %s", ctl_type_name(a->msg), n->hello.host);
         if (a->msg == CTL_START)

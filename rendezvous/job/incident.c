@@ -1,0 +1,77 @@
+/* The record of a round's end: what ended it, what was decided, how long its phases took. */
+#include "rendezvous/job/internal.h"
+
+#include <string.h>
+
+void job_begin_incident(struct job *j, enum job_decision d)
+{
+    struct job_incident *in = &j->incident;
+    bool ran = j->round_nodes > 0; /* Else nodes were only gathering. */
+    job_keep_cause(j, in);
+    in->number = ++j->incident_count;
+    in->round = j->round;
+    in->restarts = j->restarts;
+    in->max_restarts = j->max_restarts;
+    in->nodes = j->round_nodes;
+    in->world = ran ? j->world : 0;
+    in->gathering_unix_ms = j->gathering_unix_ms;
+    in->started_unix_ms = ran ? j->round_started_unix_ms : 0;
+    in->running_unix_ms = ran ? j->running_unix_ms : 0;
+    in->decided_unix_ms = j->step_unix_ms;
+    (void)mu_strcopy(in->decision, sizeof in->decision, job_decision_name(d));
+    job_act(j, JOB_ACT_INCIDENT, JOB_NO_NODE, CTL_TYPE_COUNT);
+}
+
+void job_explain_incident(struct job *j)
+{
+    struct job_incident *in = &j->incident;
+    struct job_incident anew;
+    if (in->number == 0 || in->round != j->round || in->stopped_unix_ms != 0)
+        return; /* RECOVERING: it has not begun; or it began in a former life. */
+    job_keep_cause(j, &anew);
+    anew.number = in->number;
+    anew.round = in->round;
+    anew.restarts = j->restarts;
+    anew.max_restarts = in->max_restarts;
+    anew.nodes = in->nodes;
+    anew.world = in->world;
+    anew.gathering_unix_ms = in->gathering_unix_ms;
+    anew.started_unix_ms = in->started_unix_ms;
+    anew.running_unix_ms = in->running_unix_ms;
+    anew.decided_unix_ms = in->decided_unix_ms;
+    enum job_decision d = j->final         ? JOB_DECIDED_FAIL
+                          : j->was_charged ? JOB_DECIDED_RESTART
+                                           : JOB_DECIDED_REGROUP;
+    (void)mu_strcopy(anew.decision, sizeof anew.decision, job_decision_name(d));
+    *in = anew;
+    job_act(j, JOB_ACT_INCIDENT, JOB_NO_NODE, CTL_TYPE_COUNT);
+}
+
+/* What was decided at the last round's end came to nothing: one record an end. */
+void job_abandon_incident(struct job *j)
+{
+    struct job_incident *in = &j->incident;
+    if (in->number == 0 || in->round != j->round || in->next_unix_ms != 0) {
+        job_begin_incident(j, JOB_DECIDED_ABANDON);
+        return;
+    }
+    (void)mu_strcopy(in->decision, sizeof in->decision, job_decision_name(JOB_DECIDED_ABANDON));
+}
+
+void job_end_incident(struct job *j)
+{
+    if (j->incident.number == 0)
+        return; /* It began in a former life. */
+    if (j->incident.stopped_unix_ms == 0)
+        j->incident.stopped_unix_ms = j->step_unix_ms;
+    j->incident.consequences = j->consequences;
+    job_act(j, JOB_ACT_INCIDENT, JOB_NO_NODE, CTL_TYPE_COUNT);
+}
+
+void job_follow_incident(struct job *j)
+{
+    if (j->incident.number == 0)
+        return;
+    j->incident.next_unix_ms = j->step_unix_ms;
+    job_act(j, JOB_ACT_INCIDENT, JOB_NO_NODE, CTL_TYPE_COUNT);
+}

@@ -1,0 +1,390 @@
+/* A job out of the rows that a former life of its server kept. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "rendezvous/job/job.h"
+
+#define SEC INT64_C(1000000000)
+#define NODES 3
+
+/* Two lives of a server, and what the first one kept. */
+struct story {
+    struct job job;
+    struct job_out out;
+    struct mu_err err;
+    int64_t now;
+    struct job_row_kept row;
+    struct job_node_row nodes[NODES + 1];
+    char hellos[NODES + 1][2048];
+    size_t node_count;
+};
+
+static void begin(struct story *s, const struct mu_mem *mem)
+{
+    struct job_config c = {.run_id = "j", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    s->now += SEC;
+    assert_int_equal(job_init(&s->job, mem, &c, &s->err), 0);
+}
+
+static int give(struct story *s, struct job_event ev)
+{
+    ev.unix_ms = s->now / 1000000;
+    return job_step(&s->job, s->now, &ev, &s->out, &s->err);
+}
+
+static struct ctl_msg hello_of(int i)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_HELLO);
+    struct ctl_hello *h = &m.u.hello;
+    (void)snprintf(h->host, sizeof h->host, "n%d", i);
+    (void)snprintf(h->node, sizeof h->node, "id-%d", i);
+    (void)snprintf(h->run_id, sizeof h->run_id, "j");
+    h->nodes_min = h->nodes_max = NODES;
+    h->nproc = i + 1;
+    h->max_restarts = 1;
+    h->store_port = 1000 + i;
+    return m;
+}
+
+static int join(struct story *s, const struct ctl_msg *m)
+{
+    return give(s,
+                (struct job_event){
+                    .type = JOB_EV_HELLO, .node = JOB_NO_NODE, .msg = m, .seen_addr = "10.0.0.9"});
+}
+
+static void start_round(struct story *s)
+{
+    memset(s, 0, sizeof *s);
+    begin(s, mu_mem_default());
+    for (int i = 0; i < NODES; i++) {
+        struct ctl_msg m = hello_of(i);
+        assert_int_equal(join(s, &m), 0);
+    }
+    assert_int_equal(s->job.state, JOB_RUNNING);
+    assert_true(s->out.durable);
+}
+
+static int say(struct story *s, uint32_t slot, enum ctl_type t)
+{
+    static const enum job_event_type events[CTL_TYPE_COUNT] = {
+        [CTL_STARTED] = JOB_EV_STARTED,
+        [CTL_FAILED] = JOB_EV_WORKER_FAILED,
+        [CTL_FINISHED] = JOB_EV_FINISHED,
+        [CTL_STOPPED] = JOB_EV_STOPPED,
+    };
+    struct ctl_msg m;
+    ctl_init(&m, t);
+    m.u.failed.round = s->job.round; /* The first field of each. */
+    if (t == CTL_FAILED) {
+        m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
+        m.u.failed.cause.exit_code = 7;
+        m.u.failed.cause.local_rank = 0;
+    }
+    return give(s, (struct job_event){.type = events[t], .node = slot, .msg = &m});
+}
+
+static void save(struct story *s)
+{
+    job_save(&s->job, &s->row);
+    s->node_count = 0;
+    for (uint32_t i = 0; i < s->job.node_cap; i++) {
+        struct mu_buf b;
+        if (!s->job.nodes[i].used)
+            continue;
+        size_t at = s->node_count++;
+        mu_buf_init(&b, mu_mem_default());
+        assert_int_equal(job_save_node(&s->job, i, &s->nodes[at], &b), 0);
+        memcpy(s->hellos[at], s->nodes[at].hello.p, s->nodes[at].hello.n);
+        s->nodes[at].hello.p = s->hellos[at];
+        mu_buf_fini(&b);
+    }
+}
+
+static int load(struct story *s, const struct mu_mem *mem)
+{
+    begin(s, mem);
+    return job_load(&s->job, s->now, &s->row, s->nodes, s->node_count, &s->err);
+}
+
+/* The server dies and is started anew. */
+static void die(struct story *s)
+{
+    save(s);
+    job_fini(&s->job);
+    assert_int_equal(load(s, mu_mem_default()), 0);
+}
+
+static bool was_told(const struct story *s, enum ctl_type t)
+{
+    bool told = false;
+    for (uint32_t i = 0; i < s->out.count; i++)
+        told = told || (s->out.actions[i].type == JOB_ACT_SEND && s->out.actions[i].msg == t);
+    return told;
+}
+
+/* Node i comes back. state: of its round, as hello says it. */
+static int resume(struct story *s, int i, int64_t state)
+{
+    struct ctl_msg m = hello_of(i);
+    m.u.hello.link = 2;
+    m.u.hello.round = s->job.round;
+    m.u.hello.round_nodes = NODES;
+    m.u.hello.round_node_rank = i;
+    m.u.hello.round_state = state;
+    return join(s, &m);
+}
+
+static void test_a_running_round_goes_on_when_all_are_back(void **state)
+{
+    (void)state;
+    struct story s;
+    start_round(&s);
+    die(&s);
+    assert_int_equal(s.job.state, JOB_RECOVERING);
+    assert_int_equal(s.job.world, 6);
+    for (int i = 0; i < NODES; i++) {
+        assert_int_equal(s.job.state, JOB_RECOVERING);
+        assert_int_equal(resume(&s, i, i == 1), 0);
+        assert_false(was_told(&s, CTL_START));
+    }
+    assert_int_equal(s.job.state, JOB_RUNNING);
+    assert_int_equal(s.job.round, 1);
+    assert_int_equal(s.job.pending, 2); /* One had finished meanwhile. */
+    job_fini(&s.job);
+}
+
+static void test_a_start_that_was_kept_and_not_told_is_told_with_the_same_ranks(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg start;
+    struct mu_buf before;
+    struct mu_buf after;
+    mu_buf_init(&before, mu_mem_default());
+    mu_buf_init(&after, mu_mem_default());
+    start_round(&s);
+    job_message(&s.job, s.job.members[2], CTL_START, &start);
+    assert_int_equal(ctl_encode(&start, &before), 0);
+    die(&s);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(resume(&s, i, 0), 0);
+    struct ctl_msg m = hello_of(2); /* It knows of no round. */
+    m.u.hello.link = 2;
+    assert_int_equal(join(&s, &m), 0);
+    assert_true(was_told(&s, CTL_START));
+    job_message(&s.job, s.job.members[2], CTL_START, &start);
+    assert_int_equal(ctl_encode(&start, &after), 0);
+    assert_string_equal(mu_buf_cstr(&before) + CTL_FRAME_HEAD_BYTES,
+                        mu_buf_cstr(&after) + CTL_FRAME_HEAD_BYTES);
+    assert_int_equal(s.job.state, JOB_RUNNING);
+    mu_buf_fini(&before);
+    mu_buf_fini(&after);
+    job_fini(&s.job);
+}
+
+static void test_the_budget_and_the_verdict_outlive_the_server(void **state)
+{
+    (void)state;
+    struct story s;
+    start_round(&s);
+    assert_int_equal(say(&s, s.job.members[0], CTL_FAILED), 0);
+    assert_true(s.out.durable);
+    die(&s);
+    assert_int_equal(s.job.state, JOB_STOPPING);
+    assert_int_equal(s.job.restarts, 1);
+    for (int i = 0; i < NODES; i++)
+        assert_int_equal(resume(&s, i, 3), 0);
+    assert_int_equal(s.job.state, JOB_RUNNING);
+    assert_int_equal(s.job.round, 2);
+    assert_int_equal(say(&s, s.job.members[0], CTL_FAILED), 0);
+    for (uint32_t r = 0; r < NODES; r++)
+        assert_int_equal(say(&s, s.job.members[r], CTL_STOPPED), 0);
+    assert_int_equal(s.job.state, JOB_FAILED); /* And nobody has been told yet. */
+    die(&s);
+    assert_int_equal(resume(&s, 1, 3), 0);
+    assert_true(was_told(&s, CTL_END));
+    assert_int_equal(s.job.state, JOB_FAILED);
+    assert_int_equal(s.job.cause.exit_code, 7);
+    job_fini(&s.job);
+}
+
+static void test_all_had_stopped_when_the_server_died(void **state)
+{
+    (void)state;
+    struct story s;
+    start_round(&s);
+    assert_int_equal(say(&s, s.job.members[0], CTL_FAILED), 0);
+    save(&s);
+    for (size_t i = 0; i < s.node_count; i++)
+        (void)snprintf(s.nodes[i].state, sizeof s.nodes[i].state, "stopped");
+    job_fini(&s.job);
+    assert_int_equal(load(&s, mu_mem_default()), 0);
+    assert_true(s.job.deadline_ns <= s.now);
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE}), 0);
+    assert_int_equal(s.job.state, JOB_GATHERING);
+    for (int i = NODES; i-- > 0;) /* Not in their order: each keeps its rank. */
+        assert_int_equal(resume(&s, i, 3), 0);
+    assert_int_equal(s.job.state, JOB_RUNNING);
+    for (int i = 0; i < NODES; i++)
+        assert_int_equal(s.job.nodes[s.job.members[i]].hello.nproc, i + 1);
+    job_fini(&s.job);
+}
+
+static void test_nobody_is_given_up_before_its_whole_silence_is_over(void **state)
+{
+    (void)state;
+    struct story s;
+    start_round(&s);
+    s.job.fence_ns = 3 * SEC;
+    die(&s);
+    s.now += 3 * SEC - 1;
+    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE}), 0);
+    assert_int_equal(s.job.state, JOB_RECOVERING);
+    s.now += 1;
+    for (int i = 0; i < NODES && s.job.deadline_ns <= s.now; i++)
+        assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE}),
+                         0);
+    assert_int_equal(s.job.state, JOB_FAILED); /* All at once: nobody is left. */
+    assert_int_equal(s.job.cause.kind, MU_CAUSE_NODE_SILENT);
+    job_fini(&s.job);
+}
+
+static void test_rows_that_make_no_sense_are_refused(void **state)
+{
+    (void)state;
+    struct story good;
+    start_round(&good);
+    save(&good);
+    job_fini(&good.job);
+    static const int64_t values[] = {INT64_MIN, -2, -1, 0, 1, 2, 70000, INT32_MAX, INT64_MAX};
+    const struct job_fields lists[] = {job_row_fields, job_node_row_fields};
+    for (size_t l = 0; l < 2; l++) {
+        for (size_t f = 0; f < lists[l].n; f++) {
+            for (size_t v = 0; v < MU_COUNT(values); v++) {
+                const struct job_field *field = &lists[l].v[f];
+                struct story s = good;
+                char *at = (l == 0 ? (char *)&s.row : (char *)&s.nodes[1]) + field->offset;
+                if (strcmp(field->name, "run_id") == 0)
+                    continue; /* By it the job was found. */
+                if (field->bytes == 0)
+                    memcpy(at, &values[v], sizeof values[v]);
+                else if (field->bytes == JOB_FIELD_BLOB)
+                    s.nodes[1].hello.n = v;
+                else
+                    memset(at, 'x', v % 2 == 0 ? field->bytes : 3);
+                for (size_t i = 0; i < s.node_count; i++)
+                    s.nodes[i].hello.p = s.hellos[i];
+                int r = load(&s, mu_mem_default());
+                assert_true(r == 0 || r == -EPROTO);
+                assert_true(r == 0 || strstr(s.err.msg, "makes no sense") != NULL);
+                /* Whatever was taken can be lived with. */
+                for (int i = 0; r == 0 && i < 50; i++) {
+                    s.now = s.job.deadline_ns < s.now + 900 * SEC ? s.job.deadline_ns
+                                                                  : s.now + 900 * SEC;
+                    (void)give(&s,
+                               (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE});
+                }
+                job_fini(&s.job);
+            }
+        }
+    }
+}
+
+static void test_two_of_one_rank_and_two_of_one_name_are_refused(void **state)
+{
+    (void)state;
+    struct story s;
+    start_round(&s);
+    save(&s);
+    job_fini(&s.job);
+    s.nodes[0].node_rank = 1;
+    assert_int_equal(load(&s, mu_mem_default()), -EPROTO);
+    job_fini(&s.job);
+    s.nodes[0].node_rank = 0;
+    s.nodes[NODES] = s.nodes[0];
+    s.nodes[NODES].node_rank = -1;
+    s.node_count = NODES + 1;
+    assert_int_equal(load(&s, mu_mem_default()), -EPROTO);
+    job_fini(&s.job);
+}
+
+static void test_no_memory_is_said_and_everything_is_freed(void **state)
+{
+    (void)state;
+    struct story s;
+    start_round(&s);
+    save(&s);
+    job_fini(&s.job);
+    for (size_t n = 1;; n++) {
+        struct mu_mem_failing heap;
+        mu_mem_failing_init(&heap, n);
+        int r = load(&s, &heap.mem);
+        bool done = heap.calls < n;
+        assert_int_equal(r, done ? 0 : -ENOMEM);
+        job_fini(&s.job);
+        assert_int_equal(heap.live, 0);
+        if (done)
+            break;
+    }
+}
+
+static void test_an_end_of_a_round_is_one_record_with_its_phases(void **state)
+{
+    (void)state;
+    struct story s;
+    start_round(&s);
+    int64_t at = s.now / 1000000;
+    s.now += SEC;
+    for (uint32_t r = 0; r < NODES; r++)
+        assert_int_equal(say(&s, s.job.members[r], CTL_STARTED), 0);
+    s.now += SEC;
+    assert_int_equal(say(&s, s.job.members[1], CTL_FAILED), 0);
+    assert_int_equal(say(&s, s.job.members[2], CTL_FAILED), 0);
+    s.now += SEC;
+    for (uint32_t r = 0; r < NODES; r++)
+        assert_int_equal(say(&s, s.job.members[r], CTL_STOPPED), 0);
+    const struct job_incident *in = &s.job.incident;
+    assert_int_equal(in->number, 1);
+    assert_int_equal(in->round, 1);
+    assert_string_equal(in->decision, "restart");
+    assert_string_equal(in->cause_kind, "worker_exit");
+    assert_int_equal(in->restarts, 1);
+    assert_int_equal(in->consequences, 1);
+    assert_int_equal(in->world, 6);
+    assert_int_equal(in->started_unix_ms, at);
+    assert_int_equal(in->running_unix_ms, at + 1000);
+    assert_int_equal(in->decided_unix_ms, at + 2000);
+    assert_int_equal(in->stopped_unix_ms, at + 3000);
+    assert_int_equal(in->next_unix_ms, at + 3000); /* Round 2 began at once. */
+    for (uint32_t r = 0; r < NODES; r++)
+        assert_int_equal(say(&s, s.job.members[r], CTL_FINISHED), 0);
+    assert_int_equal(in->number, 2);
+    assert_string_equal(in->decision, "succeed");
+    assert_string_equal(in->cause_kind, "none");
+    job_fini(&s.job);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_running_round_goes_on_when_all_are_back),
+        cmocka_unit_test(test_a_start_that_was_kept_and_not_told_is_told_with_the_same_ranks),
+        cmocka_unit_test(test_the_budget_and_the_verdict_outlive_the_server),
+        cmocka_unit_test(test_all_had_stopped_when_the_server_died),
+        cmocka_unit_test(test_nobody_is_given_up_before_its_whole_silence_is_over),
+        cmocka_unit_test(test_rows_that_make_no_sense_are_refused),
+        cmocka_unit_test(test_two_of_one_rank_and_two_of_one_name_are_refused),
+        cmocka_unit_test(test_no_memory_is_said_and_everything_is_freed),
+        cmocka_unit_test(test_an_end_of_a_round_is_one_record_with_its_phases),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
