@@ -311,5 +311,5 @@ def test_a_thousand_workers_end_promptly_on_sigterm(job):
     a.signal(signal.SIGTERM)
     a.ends(1)
     took = time.monotonic() - began
-    assert took < (10 if agentlib.SANITIZED else 3), took
+    assert took < (20 if agentlib.SANITIZED else 8), took  # The grace is 30 s.
     assert "told to stop by SIGTERM" in a.verdict()
