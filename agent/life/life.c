@@ -357,12 +357,45 @@ static int refused(struct life *l, int64_t now_ns, const struct life_event *ev)
     return l->state == LIFE_STOPPING ? 0 : LIFE_EV_QUIT;
 }
 
+/* Ranks of ours that the stop waits for: "; here rank 3 (pid 77) has not ended after SIGTERM,
+ * SIGKILL follows in 22 s". */
+static void add_who_lives(const struct life *l, int64_t now_ns, char *text, size_t cap)
+{
+    enum {
+        NAMED_MAX = 4
+    };
+    char name[16];
+    struct mu_buf b;
+    uint32_t count = 0;
+    mu_buf_init(&b, l->mem);
+    for (int64_t i = 0; i < l->config.hello.nproc; i++) {
+        if (l->exits[i] != EXIT_NOT_KNOWN)
+            continue;
+        if (count++ < NAMED_MAX)
+            (void)mu_buf_addf(&b, "%srank %" PRId64 " (pid %d)", count > 1 ? ", " : "",
+                              l->start.rank_base + i, l->pids[i]);
+    }
+    if (count > NAMED_MAX)
+        (void)mu_buf_addf(&b, " and %u more", count - NAMED_MAX);
+    int64_t left_s = (l->stop_deadline_ns - now_ns) / (1000 * NS_PER_MS);
+    (void)mu_buf_addf(&b, " %s not ended after %s", count == 1 ? "has" : "have",
+                      mu_signal_name(l->killed ? 9 : l->signo, name));
+    if (!l->killed)
+        (void)mu_buf_addf(&b, ", SIGKILL follows in %" PRId64 " s", left_s > 0 ? left_s : 0);
+    size_t used = strlen(text);
+    if (count > 0 && l->spawned && !b.oom)
+        (void)snprintf(text + used, cap - used, "; here %s", mu_buf_cstr(&b));
+    mu_buf_fini(&b);
+}
+
 static int waiting(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
-    char text[sizeof l->config.meeting + MU_MESSAGE_BYTES + 2];
+    char text[sizeof l->config.meeting + MU_MESSAGE_BYTES + 256];
     const char *where = l->config.meeting;
     (void)snprintf(text, sizeof text, "%s%s%s", where, where[0] != '\0' ? ": " : "",
                    ev->msg->u.waiting.text);
+    if (l->state == LIFE_STOPPING)
+        add_who_lives(l, now_ns, text, sizeof text);
     say(l, text);
     return 0;
 }
