@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "agent/events.h"
@@ -42,7 +43,10 @@ enum {
     LAST_LINES_MS = 200,  /* The pump may be held up by a disk. */
     REPORT_LINES = 40,    /* All that is said at the end. */
     CONSEQUENCES_MAX = 8, /* Named; more are counted. */
-    OUTPUT_FILES = 6      /* Descriptors of a worker whose output passes through us, at most. */
+    OUTPUT_FILES = 6,     /* Descriptors of a worker whose output passes through us, at most; */
+    OUTPUT_OWN_FILES = 7, /* and of the one that carries it. */
+    WORKER_FILES = 3,     /* A socket's two ends and a pidfd. */
+    OWN_FILES = 24        /* With the rendezvous and a worker store, before the first worker. */
 };
 
 struct agent {
@@ -84,6 +88,9 @@ struct agent {
     bool work_open;
     bool output_open;
     bool goodbye_over;
+    struct rlimit files; /* The workers' limit of open files, where ours was raised at the start. */
+    bool files_raised;
+    bool console_lost;       /* What workers wrote is missing from our own stdout or stderr. */
     bool rank0_serves_store; /* As the user wants it: torchrun's TORCH_DISABLE_SHARE_RDZV_TCP_STORE.
                               */
 };
@@ -554,6 +561,7 @@ static void on_output_finished(void *arg)
 {
     struct agent *a = arg;
     say_lost_output(a);
+    a->console_lost = output_lost_console(a->output);
     say_outcome(a);
     tell_agent_event(a, a->life.success ? "SUCCEEDED" : "FAILED", -1);
     sigset_t handled; /* What still comes must not end us by its default action. */
@@ -1018,6 +1026,29 @@ static int watch_signals(struct agent *a, struct mu_err *err)
     return r == 0 && a->usr1_is_term ? watch_signal(a, SIGUSR1, err) : r;
 }
 
+/* As far as our own part goes, before anything is opened: later it would be told by whatever came
+ * last. *ret_raised: *ret is what the workers get. */
+static int
+check_files(const struct agent_options *o, struct rlimit *ret, bool *ret_raised, struct mu_err *err)
+{
+    bool carried = o->any_redirect || o->any_tee || o->any_quiet || o->label;
+    rlim_t output = OUTPUT_OWN_FILES + (rlim_t)OUTPUT_FILES * o->nproc;
+    rlim_t needed = OWN_FILES + (rlim_t)WORKER_FILES * o->nproc + (carried ? output : 0);
+    rlim_t wanted = needed + (!carried && o->last_lines > 0 ? output : 0);
+    *ret_raised = false;
+    if (getrlimit(RLIMIT_NOFILE, ret) < 0 || ret->rlim_cur >= wanted)
+        return 0;
+    if (ret->rlim_max < needed)
+        return mu_err_set(err, -EMFILE,
+                          "the limit of open files is %llu, and an agent with %u workers needs "
+                          "%llu: raise it (ulimit -n, or LimitNOFILE= of a unit)",
+                          (unsigned long long)ret->rlim_max, o->nproc, (unsigned long long)needed);
+    struct rlimit raised = {.rlim_cur = wanted < ret->rlim_max ? wanted : ret->rlim_max,
+                            .rlim_max = ret->rlim_max};
+    *ret_raised = setrlimit(RLIMIT_NOFILE, &raised) == 0;
+    return 0;
+}
+
 static int set_up(struct agent *a, struct mu_err *err)
 {
     const char *apart = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
@@ -1049,6 +1080,8 @@ static int set_up(struct agent *a, struct mu_err *err)
         r = watch_signals(a, err);
     if (r == 0)
         r = work_new(&a->loop, &we, &a->work, err);
+    if (r == 0 && a->files_raised)
+        work_give_files(a->work, &a->files);
     if (r == 0)
         first_use(&a->first, a->work, note_exit, a);
     if (r == 0)
@@ -1073,6 +1106,8 @@ static int set_up(struct agent *a, struct mu_err *err)
 static int exit_status_of(const struct agent *a)
 {
     const struct mu_cause *c = &a->life.cause;
+    if (a->life.exit_status == 0 && a->console_lost)
+        return 1;
     if (a->life.exit_status != 1 || !a->o->exit_status_first)
         return a->life.exit_status;
     if (a->told_signo != 0 && (!a->life.has_cause || c->kind == MU_CAUSE_NODE_LEFT))
@@ -1089,6 +1124,10 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     static struct agent a; /* One a process; big. */
     struct mu_err err = {0};
     a = (struct agent){.o = options, .name = name, .warden = warden, .timer_at_ns = INT64_MAX};
+    if (check_files(options, &a.files, &a.files_raised, &err) < 0) {
+        say_err(&a, &err);
+        return 1;
+    }
     int made = uv_loop_init(&a.loop);
     if (made < 0) {
         (void)mu_err_set(&err, made, "cannot start: %s", uv_strerror(made));

@@ -25,10 +25,12 @@ static const char *base_name(const char *path)
 }
 
 /* A reader that has seen enough is no error, a full disk is. */
-static int print(const char *text)
+static int print(const char *name, const char *text)
 {
-    bool written = fputs(text, stdout) >= 0 && fflush(stdout) == 0;
-    return written || errno == EPIPE ? 0 : 1;
+    if ((fputs(text, stdout) >= 0 && fflush(stdout) == 0) || errno == EPIPE)
+        return 0;
+    (void)fprintf(stderr, "%s: cannot write to standard output: %s\n", name, strerror(errno));
+    return 1;
 }
 
 static int show(void (*text)(struct mu_buf *, const char *), const char *name)
@@ -36,7 +38,7 @@ static int show(void (*text)(struct mu_buf *, const char *), const char *name)
     struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     text(&b, name);
-    int status = print(mu_buf_cstr(&b));
+    int status = print(name, mu_buf_cstr(&b));
     mu_buf_fini(&b);
     return status;
 }

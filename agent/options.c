@@ -410,6 +410,15 @@ static int bad_map(struct reading *rd, const char *what, const char *text)
                        mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
 }
 
+/* As torchrun, which is silent about it: it may be meant for nodes with more workers. */
+static void note_missing_rank(struct reading *rd, const char *what, int64_t rank)
+{
+    option_note(rd,
+                "%s: local rank %lld has no effect: the workers of this node are 0 to %u "
+                "(--nproc-per-node)",
+                what, (long long)rank, rd->o->nproc - 1);
+}
+
 /* "3" or "0:1,1:3". Beyond torchrun: ranks may have several digits. */
 static int read_map(struct reading *rd, const char *text, const char *what, uint8_t *map)
 {
@@ -427,6 +436,8 @@ static int read_map(struct reading *rd, const char *text, const char *what, uint
             return bad_map(rd, what, text);
         if (rank < MU_WORKERS_MAX)
             map[rank] = (uint8_t)(p[n + 1] - '0');
+        if (rank >= rd->o->nproc)
+            note_missing_rank(rd, what, rank);
         p += n + 2;
         if (*p == '\0')
             return 0;
@@ -461,6 +472,8 @@ static int read_filter(struct reading *rd, const char *text)
             return r;
         if (rank >= 0 && rank < MU_WORKERS_MAX)
             o->quiet[rank] = 0;
+        if (rank < 0 || rank >= o->nproc)
+            note_missing_rank(rd, "--local-ranks-filter", rank);
         p += n + (p[n] == ',');
     }
     return 0;

@@ -146,6 +146,15 @@ int mu_strcopy(char *dst, size_t cap, const char *src)
     return 0;
 }
 
+const char *mu_span(int64_t ns, char buf[MU_SPAN_BYTES])
+{
+    if (ns < 100000000)
+        (void)snprintf(buf, MU_SPAN_BYTES, ns < 10000000 ? "%.1f ms" : "%.0f ms", (double)ns / 1e6);
+    else
+        (void)snprintf(buf, MU_SPAN_BYTES, "%.1f s", (double)ns / 1e9);
+    return buf;
+}
+
 static bool is_digit(char c)
 {
     return c >= '0' && c <= '9';

@@ -57,6 +57,10 @@ char *mu_quote(char *dst, size_t cap, struct mu_str s);
 /* Copy a C string into a fixed array. Returns 0, or -ENAMETOOLONG (dst is then ""). */
 int mu_strcopy(char *dst, size_t cap, const char *src);
 
+/* A span of time for people: "0.3 ms", "40 ms", "2.5 s". Returns buf. */
+#define MU_SPAN_BYTES 32
+const char *mu_span(int64_t ns, char buf[MU_SPAN_BYTES]);
+
 /* Compare as people sort host names: digit runs by value ("n2" < "n10"). <0, 0, >0; 0 only for
  * equal strings. */
 int mu_natural_cmp(const char *a, const char *b);

@@ -600,12 +600,21 @@ static void tear_down(struct trainer *t)
     muster_close(t->group);
 }
 
+/* What was printed has arrived: a full disk must not look like success. */
+static int end_of_output(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return EXIT_SUCCESS;
+    perror("trainer: cannot write to standard output");
+    return EXIT_FAILURE;
+}
+
 int main(int argc, char *argv[])
 {
     struct trainer t = {0};
     const int parsed = settings_parse(argc, argv, &t.set);
     if (parsed != 0)
-        return parsed > 0 ? EXIT_SUCCESS : 2;
+        return parsed > 0 ? end_of_output() : 2;
 
     join_group(&t);
     bind_device(&t);
@@ -626,5 +635,5 @@ int main(int argc, char *argv[])
     if (t.stop)
         muster_log(t.group, false, "asked to stop: ended after step %" PRIu64, t.at.step);
     tear_down(&t);
-    return EXIT_SUCCESS;
+    return end_of_output();
 }

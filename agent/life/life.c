@@ -9,6 +9,7 @@
 #define NEVER INT64_MAX
 #define NS_PER_MS INT64_C(1000000)
 #define NS_PER_S INT64_C(1000000000)
+#define SIGNO_KILL 9
 #define SIGNO_TERM                                                                                 \
     15 /* Linux on every architecture we run on; <signal.h>'s numbers are the system's. */
 #define SAME_WORD_NS NS_PER_S /* Signals closer than this are one. */
@@ -449,6 +450,8 @@ static int waiting(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     char text[sizeof l->config.meeting + MU_MESSAGE_BYTES + 2];
     const char *where = l->config.meeting;
+    if (l->state == LIFE_STOPPING && !l->gone)
+        return 0; /* It is us: who stays is said here, by name. */
     (void)snprintf(text, sizeof text, "%s%s%s", where, where[0] != '\0' ? ": " : "",
                    ev->msg->u.waiting.text);
     say(l, text);
@@ -937,23 +940,30 @@ static int signal_finished(struct life *l, int64_t now_ns, const struct life_eve
     return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
 }
 
-/* "rank 3 (pid 77), rank 4 (pid 78) and 2 more had not ended 4 s after SIGTERM: SIGKILL" */
-static void say_who_is_killed(struct life *l, int64_t now_ns)
+/* "rank 3 (pid 77), rank 4 (pid 78) and 2 more". Returns how many live. */
+static uint32_t name_living(const struct life *l, struct mu_buf *b)
 {
-    char name[16];
     uint32_t count = 0;
-    struct mu_buf b;
-    mu_buf_init(&b, l->mem);
     for (uint32_t i = 0; i < (uint32_t)l->config.hello.nproc; i++) {
         if (l->exits[i] != EXIT_NOT_KNOWN)
             continue;
         if (count < NAMED_MAX)
-            (void)mu_buf_addf(&b, "%srank %u (pid %d)", count > 0 ? ", " : "",
+            (void)mu_buf_addf(b, "%srank %u (pid %d)", count > 0 ? ", " : "",
                               (uint32_t)l->start.rank_base + i, l->pids[i]);
         count++;
     }
     if (count > NAMED_MAX)
-        (void)mu_buf_addf(&b, " and %u more", count - NAMED_MAX);
+        (void)mu_buf_addf(b, " and %u more", count - NAMED_MAX);
+    return count;
+}
+
+/* "rank 3 (pid 77) had not ended 4.0 s after SIGTERM: SIGKILL" */
+static void say_who_is_killed(struct life *l, int64_t now_ns)
+{
+    char name[16];
+    struct mu_buf b;
+    mu_buf_init(&b, l->mem);
+    uint32_t count = name_living(l, &b);
     double after_s = (double)(now_ns - (l->stop_deadline_ns - l->config.grace_ns)) / NS_PER_S;
     (void)mu_buf_addf(&b, " had not ended %.1f s after %s: SIGKILL", after_s,
                       mu_signal_name(l->signo, name));
@@ -1201,21 +1211,25 @@ static int finished_deadline(struct life *l, int64_t now_ns, const struct life_e
 /* Workers that were told to end and do not. */
 static void say_who_stays(struct life *l, int64_t now_ns)
 {
-    char text[160];
+    char name[16];
     if (l->gone || now_ns < l->stop_word_ns)
         return;
     l->stop_word_ns = now_ns + l->stop_gap_ns;
     l->stop_gap_ns =
         l->stop_gap_ns * 2 > MU_WORD_GAP_MAX_NS ? MU_WORD_GAP_MAX_NS : l->stop_gap_ns * 2;
-    int64_t left_ns = l->stop_deadline_ns > now_ns ? l->stop_deadline_ns - now_ns : 0;
-    (void)snprintf(text, sizeof text,
-                   "%u workers of this node have not ended %" PRId64
-                   " s after they were told to; %s "
-                   "%" PRId64 " s",
-                   l->alive, (now_ns - l->stop_began_ns) / NS_PER_S,
-                   l->killed ? "killed, waiting for the kernel for another" : "SIGKILL follows in",
-                   left_ns / NS_PER_S);
-    say(l, text);
+    int64_t left_s = l->stop_deadline_ns > now_ns ? (l->stop_deadline_ns - now_ns) / NS_PER_S : 0;
+    struct mu_buf b;
+    mu_buf_init(&b, l->mem);
+    uint32_t count = l->spawned ? name_living(l, &b) : 0;
+    if (count == 0)
+        (void)mu_buf_adds(&b, "what the workers left behind");
+    (void)mu_buf_addf(&b, " %s not ended %" PRId64 " s after %s; %s %" PRId64 " s",
+                      count > 1 ? "have" : "has", (now_ns - l->stop_began_ns) / NS_PER_S,
+                      mu_signal_name(l->killed ? SIGNO_KILL : l->signo, name),
+                      l->killed ? "waiting for the kernel for another" : "SIGKILL follows in",
+                      left_s);
+    say(l, mu_buf_cstr(&b));
+    mu_buf_fini(&b);
 }
 
 static int stopping_deadline(struct life *l, int64_t now_ns, const struct life_event *ev)

@@ -104,6 +104,7 @@ struct mailbox {
     uint64_t lost_file_lines;
     int lost_file_errno;
     uint64_t lost_shown_lines;
+    int lost_shown_errno; /* 0: nothing is lost but what a reader did not want any more. */
 };
 
 struct output {
@@ -600,6 +601,9 @@ static void show_state(struct output *o, bool finished)
     o->box.lost_file_lines = o->lost_file_lines;
     o->box.lost_file_errno = o->lost_file_errno;
     o->box.lost_shown_lines = o->console[0].lost_lines + o->console[1].lost_lines;
+    for (int i = 0; i < 2; i++)
+        if (o->console[i].lost_errno != 0 && o->console[i].lost_errno != EPIPE)
+            o->box.lost_shown_errno = o->console[i].lost_errno;
     o->box.finished = finished;
     uv_mutex_unlock(&o->lock);
     if (finished)
@@ -1164,8 +1168,15 @@ void output_describe_lost(const struct output *o, char *dst, size_t cap)
         n = (size_t)snprintf(dst, cap, "%llu lines are missing from log files: %s",
                              (unsigned long long)m->lost_file_lines, strerror(m->lost_file_errno));
     if (m->lost_shown_lines > 0 && n < cap && !o->detached)
-        (void)snprintf(dst + n, cap - n, "%s%llu lines of workers were not shown: nobody took them",
-                       n > 0 ? "; " : "", (unsigned long long)m->lost_shown_lines);
+        (void)snprintf(dst + n, cap - n, "%s%llu lines of workers were not shown: %s",
+                       n > 0 ? "; " : "", (unsigned long long)m->lost_shown_lines,
+                       m->lost_shown_errno != 0 ? strerror(m->lost_shown_errno)
+                                                : "nobody took them");
+}
+
+bool output_lost_console(const struct output *o)
+{
+    return o->box.lost_shown_errno != 0;
 }
 
 static void free_output(struct output *o)

@@ -75,6 +75,9 @@ uint64_t output_written(const struct output *o, uint32_t local_rank);
  * is given up. output_abandon() does so at once. */
 void output_finish(struct output *o);
 void output_abandon(struct output *o);
+/* After on_finished: our own stdout or stderr did not take what workers wrote, and not because its
+ * reader had seen enough. */
+bool output_lost_console(const struct output *o);
 /* What was lost, as one sentence; "" when nothing was. After on_finished. */
 void output_describe_lost(const struct output *o, char *dst, size_t cap);
 /* Close the handles and free; the loop runs on until they are closed. After on_finished. */

@@ -510,6 +510,12 @@ void work_expect_files(struct work *w, uint32_t more)
     spawn_raise_files(&w->spawner, more);
 }
 
+void work_give_files(struct work *w, const struct rlimit *files)
+{
+    w->spawner.files = *files;
+    w->spawner.files_raised = true;
+}
+
 int work_start(struct work *w,
                const struct work_round *r,
                int32_t *ret_pids,

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <uv.h>
@@ -104,6 +105,8 @@ void work_close(struct work *w, void (*done)(void *), void *arg);
 
 /* Room for so many descriptors more; the workers' own limit stays what it was. */
 void work_expect_files(struct work *w, uint32_t more);
+/* The limit of open files that workers get, where ours was raised before work_new(). */
+void work_give_files(struct work *w, const struct rlimit *files);
 /* Start every worker of a round; a former round must be gone. ret_pids: nproc of them.
  * On failure: -errno with a sentence that names worker, program and what failed ("worker 3: execve
  * './x': permission denied"); *ret_failed is its local rank; those already started are being

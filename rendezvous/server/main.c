@@ -198,6 +198,16 @@ static enum exit_status serve(const struct srv_options *o, const char *host, con
     return EXIT_GOOD;
 }
 
+/* A reader that has seen enough is no error, a full disk is. */
+static int end_of_print(void)
+{
+    struct mu_err err = {0};
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || errno == EPIPE)
+        return EXIT_GOOD;
+    (void)mu_err_set(&err, -errno, "cannot write to standard output: %s", strerror(errno));
+    return complain(&err, EXIT_TROUBLE);
+}
+
 int main(int argc, char **argv)
 {
     struct mu_err err = {0};
@@ -206,13 +216,12 @@ int main(int argc, char **argv)
     char state_dir[1024];
     if (srv_options_parse(argc, argv, &o, &err) < 0)
         return complain(&err, EXIT_USAGE);
-    if (o.help) {
-        srv_options_help();
-        return EXIT_GOOD;
-    }
-    if (o.version) {
-        (void)printf(PROGRAM " " MUSTER_VERSION "\n");
-        return EXIT_GOOD;
+    if (o.help || o.version) {
+        if (o.help)
+            srv_options_help();
+        else
+            (void)printf(PROGRAM " " MUSTER_VERSION "\n");
+        return end_of_print();
     }
     if (srv_options_check(&o, host, sizeof host, &err) < 0)
         return complain(&err, EXIT_USAGE);

@@ -144,7 +144,7 @@ class Launch:
         return found[0]
 
     def cause(self):
-        return re.match(r"node-agent: job \S+ failed: (.*) \(round \d+", self.verdict()).group(1)
+        return re.match(r"node-agent: job \S+ failed: (.*?) \(round \d+", self.verdict()).group(1)
 
     def is_quiet(self):
         """Nothing on stderr but torchrun's own remark about threads, and why a round ended."""

@@ -80,6 +80,21 @@ hang()
     assert len(reports) == 1 and "exitcode  : -6" in reports[0].err.text(), "the failure's own node reports it"
 
 
+def test_who_does_not_end_is_named_while_the_round_stops(server, job):
+    w = job.worker("""
+if RANK == 1:
+    deaf(signal.SIGTERM)
+    say("deaf", os.getpid())
+all_up()
+if RANK == 0: sys.exit(5)
+hang()
+""")
+    a = job.start(f"--rdzv=127.0.0.1:{server.port}", "--nproc-per-node=2", "--shutdown-timeout=8", w)
+    m = a.err.wait(r"rank 1 \(pid (\d+)\) has not ended \d s after SIGTERM; SIGKILL follows in \d s$")
+    a.ends(1)
+    assert f"deaf {m.group(1)}" in a.out.lines
+
+
 def test_what_fails_because_of_the_first_failure_is_not_the_cause(server, job):
     w = job.worker("""
 signal.signal(signal.SIGTERM, lambda *_: os._exit(99))

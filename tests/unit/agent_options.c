@@ -331,8 +331,9 @@ static const struct row rows[] = {
     {"-r|0:1,1:2|--nproc-per-node=2|p", "", 0, "redirect=1:1200", NULL},
     {"-r|0:1,0:3|p", "", 0, "redirect=1:3000", NULL},
     {"-r|10:1|--nproc-per-node=11|p", "", 0, "redirect=1:0001", NULL}, /* torchrun cannot say this. */
-    {"-r|1:3|p", "", 0, "redirect=0:0300", NULL},                      /* There is no local rank 1. */
-    {"-r|99999999999:3|p", "", 0, "redirect=0:0000", NULL},
+    {"-r|1:3|p", "", 0, "redirect=0:0300", "--redirects: local rank 1 has no effect: the workers of this node are 0 to 0 (--nproc-per-node)"},
+    {"-r|7:1|--nproc-per-node=2|p", "", 0, "redirect=0:0000", "--redirects: local rank 7 has no effect: the workers of this node are 0 to 1"},
+    {"-r|99999999999:3|p", "", 0, "redirect=0:0000", "has no effect"},
     {"-r|0|p", "", 0, "redirect=0:0000", NULL},
     {"--redirects=9|p", "", 1, "--redirects: \"9\" is not one digit 0 to 3", NULL},
     {"--redirects=|p", "", 1, "--redirects", NULL},
@@ -348,7 +349,7 @@ static const struct row rows[] = {
     {"-t2|-r|1|p", "", 0, "redirect=1:1111 tee=1:22", NULL},
     {"-mt3|p", "", 0, "tee=1:33", NULL},
     {"p", "PET_TEE=1", 0, "tee=1:11", NULL},
-    {"--tee=1:3|p", "", 0, "tee=0:03", NULL}, /* Without effect: there is no local rank 1. */
+    {"--tee=1:3|p", "", 0, "tee=0:03", "--tee: local rank 1 has no effect"},
     {"--tee=1:3|--nproc-per-node=2|p", "", 0, "tee=1:03", NULL},
     {"--tee=4|p", "", 1, "--tee: \"4\" is not one digit 0 to 3", NULL},
     {"--label|p", "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE=<$rank>", 0, "label=1 prefix=<$rank>", NULL},
@@ -357,7 +358,7 @@ static const struct row rows[] = {
     {"--log-dir=|p", "", 1, "--log-dir is empty", NULL},
     {"--local-ranks-filter=0,1|--nproc-per-node=2|p", "", 0, "quiet=0:00", NULL},
     {"--local-ranks-filter=1|--nproc-per-node=2|p", "", 0, "quiet=1:10", NULL},
-    {"p", "PET_LOCAL_RANKS_FILTER=0,7", 0, "quiet=0:01", NULL},
+    {"p", "PET_LOCAL_RANKS_FILTER=0,7", 0, "quiet=0:01", "--local-ranks-filter: local rank 7 has no effect"},
     {"--local-ranks-filter=a|p", "", 1, "--local-ranks-filter: \"a\" is not a whole number", NULL},
     {"--local-ranks-filter=|p", "", 0, "quiet=0:00", NULL},
     {"--duplicate-stdout-filters=zz|--duplicate_stderr_filters|zz,y|p", "", 0, "copy=zz,zz,y", NULL},

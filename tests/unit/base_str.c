@@ -189,6 +189,18 @@ static void test_memory_helpers(void **state)
     assert_int_equal(heap.live, 0);
 }
 
+static void test_spans_of_time_are_never_nothing(void **state)
+{
+    (void)state;
+    char b[MU_SPAN_BYTES];
+    assert_string_equal(mu_span(260000, b), "0.3 ms");
+    assert_string_equal(mu_span(40 * 1000000, b), "40 ms");
+    assert_string_equal(mu_span(100 * 1000000, b), "0.1 s");
+    assert_string_equal(mu_span(INT64_C(2500000000), b), "2.5 s");
+    assert_string_equal(mu_span(INT64_C(300000000000), b), "300.0 s");
+    assert_string_equal(mu_span(0, b), "0.0 ms");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -202,6 +214,7 @@ int main(void)
         cmocka_unit_test(test_natural_order_is_total_and_as_people_expect),
         cmocka_unit_test(test_natural_order_is_transitive),
         cmocka_unit_test(test_memory_helpers),
+        cmocka_unit_test(test_spans_of_time_are_never_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

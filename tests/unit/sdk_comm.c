@@ -512,8 +512,22 @@ static void test_different_calls_are_refused(void **state)
     (void)muster_comm_all_reduce(rig.comms[0], a, 3, MUSTER_F32, MUSTER_SUM, &t[0], NULL);
     (void)muster_comm_all_reduce(rig.comms[1], a + 4, 4, MUSTER_F32, MUSTER_SUM, &t[1], NULL);
     assert_int_equal(muster_comm_wait(rig.comms[0], 1, LONG, &err), -EPROTO);
-    assert_has(err.text, "all_reduce of 3");
-    assert_has(err.text, "all_reduce of 4");
+    assert_has(err.text, "all_reduce(3 f32, sum)");
+    assert_has(err.text, "all_reduce(4 f32, sum)");
+    rig_close(&rig);
+    rig_open(&rig, 2, LONG);
+    (void)muster_comm_all_reduce(rig.comms[0], a, 2, MUSTER_F32, MUSTER_SUM, &t[0], NULL);
+    (void)muster_comm_all_reduce(rig.comms[1], a + 4, 2, MUSTER_I32, MUSTER_MAX, &t[1], NULL);
+    assert_int_equal(muster_comm_wait(rig.comms[0], 1, LONG, &err), -EPROTO);
+    assert_has(err.text, "all_reduce(2 f32, sum)");
+    assert_has(err.text, "all_reduce(2 i32, max)");
+    rig_close(&rig);
+    rig_open(&rig, 2, LONG);
+    (void)muster_comm_broadcast(rig.comms[0], a, 2, MUSTER_F64, 1, &t[0], NULL);
+    (void)muster_comm_barrier(rig.comms[1], LONG, NULL);
+    assert_int_equal(muster_comm_wait(rig.comms[0], 1, LONG, &err), -EPROTO);
+    assert_has(err.text, "broadcast(2 f64, from rank 1)");
+    assert_has(err.text, "but barrier on rank 1");
     rig_close(&rig);
 }
 

@@ -27,10 +27,11 @@ static void add_where(struct mu_buf *b)
         return;
     (void)mu_buf_adds(b, " (");
     if (has_section) {
-        double lasted_s = (double)(mu_now_ns() - s.since_ns) / MU_NS_PER_S;
-        (void)mu_buf_addf(b, "in section '%s' for %.1f s", s.name, lasted_s);
+        char span[MU_SPAN_BYTES];
+        (void)mu_buf_addf(b, "in section '%s' for %s", s.name,
+                          mu_span(mu_now_ns() - s.since_ns, span));
         if (s.limit_ns >= 0)
-            (void)mu_buf_addf(b, ", limit %.1f s", (double)s.limit_ns / MU_NS_PER_S);
+            (void)mu_buf_addf(b, ", limit %s", mu_span(s.limit_ns, span));
     }
     if (has_step)
         (void)mu_buf_addf(b, "%safter step %" PRIu64, has_section ? "; " : "", step);

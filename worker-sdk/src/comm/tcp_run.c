@@ -3,6 +3,7 @@
 #include "worker-sdk/src/comm/tcp.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 /* Up to here log2(N) whole messages beat 2(N-1) parts; measured with bench/run comm. */
@@ -105,6 +106,31 @@ static void finish(struct tcp *c, const struct comm_work *w)
     }
 }
 
+/* "all_reduce(100 f32, sum)", "broadcast(8 i64, from rank 2)". A peer's numbers may be none. */
+static const char *describe(const struct link_head *h, char *ret, size_t cap)
+{
+    static const char *const types[] = {[MUSTER_U8] = "u8",
+                                        [MUSTER_I32] = "i32",
+                                        [MUSTER_I64] = "i64",
+                                        [MUSTER_F32] = "f32",
+                                        [MUSTER_F64] = "f64"};
+    static const char *const ops[] = {
+        [MUSTER_SUM] = "sum", [MUSTER_MIN] = "min", [MUSTER_MAX] = "max"};
+    const char *type = h->dtype < MU_COUNT(types) ? types[h->dtype] : "of no known type";
+    const char *op = h->op < MU_COUNT(ops) ? ops[h->op] : "no known operation";
+    const char *name = tcp_kind_name((enum comm_kind)h->kind);
+    unsigned long long count = h->count;
+    if (h->kind == COMM_ALL_REDUCE || h->kind == COMM_REDUCE_SCATTER)
+        (void)snprintf(ret, cap, "%s(%llu %s, %s)", name, count, type, op);
+    else if (h->kind == COMM_BROADCAST)
+        (void)snprintf(ret, cap, "%s(%llu %s, from rank %u)", name, count, type, h->root);
+    else if (h->kind == COMM_ALL_GATHER)
+        (void)snprintf(ret, cap, "%s(%llu %s)", name, count, type);
+    else
+        (void)snprintf(ret, cap, "%s", name);
+    return ret;
+}
+
 /* Ranks that ask for different things would wait for each other, or mix up bytes. */
 bool tcp_is_same(struct tcp *c, uint32_t peer, const struct link_head *theirs)
 {
@@ -113,14 +139,12 @@ bool tcp_is_same(struct tcp *c, uint32_t peer, const struct link_head *theirs)
         theirs->count == mine->count && theirs->dtype == mine->dtype && theirs->op == mine->op &&
         theirs->root == mine->root)
         return true;
+    char ours[96];
+    char other[96];
     tcp_fail_peer(c, peer, -EPROTO, MUSTER_PHASE_RECEIVE,
-                  "operation %llu is %s of %llu elements on rank %u, but %s of %llu on rank %u "
-                  "(types, operations and "
-                  "roots must agree too): call the same on all ranks",
-                  (unsigned long long)mine->ticket, tcp_kind_name((enum comm_kind)mine->kind),
-                  (unsigned long long)mine->count, c->f.rank,
-                  tcp_kind_name((enum comm_kind)theirs->kind), (unsigned long long)theirs->count,
-                  peer);
+                  "operation %llu is %s on rank %u, but %s on rank %u: call the same on all ranks",
+                  (unsigned long long)mine->ticket, describe(mine, ours, sizeof ours), c->f.rank,
+                  describe(theirs, other, sizeof other), peer);
     return false;
 }
 

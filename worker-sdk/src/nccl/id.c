@@ -46,17 +46,17 @@ static int give_up(struct exchange *x,
                    struct muster_error *err)
 {
     struct mu_buf text;
+    char span[MU_SPAN_BYTES];
     mu_buf_init(&text, mu_mem_default());
     size_t count = 0;
     uint32_t first = 0;
-    (void)mu_buf_addf(&text,
-                      "%s: after %.1f s these of %" PRIu32 " ranks have not %s: ", x->start.name,
-                      (double)x->o->timeout_ns / 1e9, x->start.env->world, doing);
+    (void)mu_buf_addf(&text, "%s: after %s these of %" PRIu32 " ranks have not %s: ", x->start.name,
+                      mu_span(x->o->timeout_ns, span), x->start.env->world, doing);
     int r = id_name_missing(&x->start, what, NAMED_MAX, &text, &count, &first, err);
     if (r == 0 && count == 0) {
         mu_buf_reset(&text);
-        (void)mu_buf_addf(&text, "%s: all ranks came, but rank 0 made nothing of it in %.1f s",
-                          x->start.name, (double)x->o->timeout_ns / 1e9);
+        (void)mu_buf_addf(&text, "%s: all ranks came, but rank 0 made nothing of it in %s",
+                          x->start.name, mu_span(x->o->timeout_ns, span));
     }
     if (r == 0)
         r = id_say_failed(&x->start, "verdict", -ETIMEDOUT, mu_buf_cstr(&text), said, err);
@@ -234,6 +234,7 @@ static int exchange_more(struct exchange *x, struct muster_error *err)
     }
     for (uint32_t i = 1; i < x->o->id_count; i++) {
         char key[ID_KEY_BYTES];
+        char span[MU_SPAN_BYTES];
         const char *keys[] = {key};
         struct muster_bytes said = {0};
         (void)snprintf(what, sizeof what, "id%" PRIu32, i);
@@ -242,9 +243,9 @@ static int exchange_more(struct exchange *x, struct muster_error *err)
         if (r == -ETIMEDOUT)
             return sdk_error(err, r,
                              "%s: rank %" PRIu32 " came, but has not made id %" PRIu32
-                             " in %.1f s: look there why",
+                             " in %s: look there why",
                              x->start.name, muster_id_maker_of(i, x->o->id_count, e->world), i,
-                             (double)x->o->timeout_ns / 1e9);
+                             mu_span(x->o->timeout_ns, span));
         if (r == 0)
             r = muster_store_get(x->start.store, key, &said, err);
         if (r == 0)

@@ -220,10 +220,11 @@ int nccl_fail_late(struct nccl *n, muster_ticket t, int64_t timeout_ns, struct m
     uint64_t issued = 0;
     struct muster_cause cause = {.peer = -1, .code = -ETIMEDOUT, .phase = MUSTER_PHASE_WAIT};
     struct mu_buf text;
+    char span[MU_SPAN_BYTES];
     mu_buf_init(&text, mu_mem_default());
     (void)mu_buf_addf(&text, /* Without memory the sentence is empty; the code stays. */
-                      "%s: operation %" PRIu64 " is not done on rank %" PRIu32 " after %.1f s: ",
-                      n->name, t, n->rank, (double)timeout_ns / 1e9);
+                      "%s: operation %" PRIu64 " is not done on rank %" PRIu32 " after %s: ",
+                      n->name, t, n->rank, mu_span(timeout_ns, span));
     if (find_late(n, t, &late, &issued)) {
         cause.peer = (int32_t)late;
         (void)mu_buf_addf(&text, "rank %" PRIu32, late);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/str.h"
 #include "worker-sdk/src/core/sdk.h"
 #include "worker-sdk/src/store/store_client.h"
 
@@ -77,24 +78,25 @@ static uint32_t list_missing(const struct barrier *b, const bool *there, char *r
  * last one came, so whoever sees all marks opens the gate. */
 static int time_is_over(struct barrier *b, struct muster_error *err)
 {
-    double seconds = (double)(sdk_now_ns() - b->began_ns) / 1e9;
+    char span[MU_SPAN_BYTES];
+    (void)mu_span(sdk_now_ns() - b->began_ns, span);
     bool *there = mu_zalloc(mu_mem_default(), b->world * sizeof *there);
     int r = there == NULL ? -ENOMEM
                           : store_check_each(b->s, (const char *const *)b->marks, b->world,
                                              sdk_deadline_ns(MISSING_NS), there, NULL);
     if (r < 0) {
         r = sdk_error(err, -ETIMEDOUT,
-                      "barrier '%.60s': not all of %u ranks came within %.1f s, and the store does "
+                      "barrier '%.60s': not all of %u ranks came within %s, and the store does "
                       "not say who is missing",
-                      b->name, b->world, seconds);
+                      b->name, b->world, span);
     } else {
         char who[128];
         uint32_t missing = list_missing(b, there, who, sizeof who);
         r = missing == 0 ? open_gate(b, err)
                          : sdk_error(err, -ETIMEDOUT,
-                                     "barrier '%.60s': %u of %u ranks did not come within %.1f s: "
+                                     "barrier '%.60s': %u of %u ranks did not come within %s: "
                                      "%s",
-                                     b->name, missing, b->world, seconds, who);
+                                     b->name, missing, b->world, span, who);
     }
     mu_mem_free(mu_mem_default(), there);
     return r;

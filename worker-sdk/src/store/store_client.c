@@ -387,15 +387,16 @@ static int name_missing(muster_store *s,
         }
     }
     mu_mem_free(mu_mem_default(), there);
-    double seconds = (double)waited_ns / 1e9;
+    char span[MU_SPAN_BYTES];
+    (void)mu_span(waited_ns, span);
     if (missing == 1)
-        return sdk_error(err, -ETIMEDOUT, "store %s: '%.100s' did not come within %.1f s", what,
-                         keys[first], seconds);
+        return sdk_error(err, -ETIMEDOUT, "store %s: '%.100s' did not come within %s", what,
+                         keys[first], span);
     if (missing > 1)
         return sdk_error(err, -ETIMEDOUT,
-                         "store %s: %zu of %zu keys did not come within %.1f s, the first is "
+                         "store %s: %zu of %zu keys did not come within %s, the first is "
                          "'%.100s'",
-                         what, missing, count, seconds, keys[first]);
+                         what, missing, count, span, keys[first]);
     return -ETIMEDOUT;
 }
 

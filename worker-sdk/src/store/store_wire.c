@@ -260,6 +260,7 @@ int wire_connect(struct wire *w, int64_t deadline_ns, struct muster_error *err)
 {
     int64_t pause_ns = PAUSE_FIRST_NS;
     int64_t began_ns = sdk_now_ns();
+    char span[MU_SPAN_BYTES];
     struct why why = {REASON_NONE, {-EHOSTUNREACH, "it has no address"}};
     wire_drop(w);
     for (;;) {
@@ -268,9 +269,9 @@ int wire_connect(struct wire *w, int64_t deadline_ns, struct muster_error *err)
             return 0;
         if (!pause_until(&pause_ns, deadline_ns))
             return sdk_error(err, r == -EPROTO ? r : -ETIMEDOUT,
-                             "no store at %s port %u within %.1f s (%s): is it served there, by "
+                             "no store at %s port %u within %s (%s): is it served there, by "
                              "the launcher or by rank 0?",
-                             w->host, w->port, (double)(sdk_now_ns() - began_ns) / 1e9,
+                             w->host, w->port, mu_span(sdk_now_ns() - began_ns, span),
                              why.err.text);
     }
 }
