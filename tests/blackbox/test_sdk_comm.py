@@ -16,6 +16,7 @@ import mulib
 PROGRAM = Path(mulib.BIN).parent / "tests" / "sdk" / "comm_rank"
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="built without the SDK: no comm_rank")
 
+SANITIZED = PROGRAM.exists() and re.search(rb"__[at]san_init", PROGRAM.read_bytes()) is not None
 WAYS = ("memory", "unix", "tcp")
 ALL = pytest.mark.parametrize("way", WAYS)
 ECANCELED, ETIMEDOUT = 125, 110
@@ -158,16 +159,17 @@ def test_forbidden_memory_is_replaced_by_sockets_without_a_word(ranks):
 @ALL
 @pytest.mark.parametrize("count", [16, 500000])
 def test_abort_ends_the_waits_of_all_within_a_millisecond(ranks, way, count):
-    """One rank aborts while the others wait for it: all waits end within 1 ms, at best of some tries, and name it."""
-    best = None
-    for _ in range(12):
+    """One rank aborts while the others wait for it: all waits end within 1 ms, at best of some tries, and name it; a sanitizer needs
+    longer."""
+    best, limit = None, 10 if SANITIZED else 1
+    for _ in range(20):
         some = ranks(3, ["abort", count, 20000], way)
         ends = [r.failed() for r in some]
         assert {e[1:3] for e in ends} == {(2, -ECANCELED)}, ends
         all_end_well(some)
         took = max(e[0] for e in ends[:2]) - int(some[2].out.wait(r"^aborts at=(\d+)").group(1))
         best = min(took / 1e6, best or 1e9)
-        if best < 1:
+        if best < limit:
             return
     raise AssertionError(f"the last wait ended {best:.1f} ms after the abort, at best")
 
@@ -178,7 +180,7 @@ def test_killed_rank_is_named_by_all_at_once(ranks, way, count):
     """SIGKILL of one rank: the others' tickets fail within 10 ms, all naming the dead one. A machine that is busy with other
     things may be late, so the best of some tries counts; the name must be right in each. The kernel unmaps a process before it
     closes its sockets, which takes long for one with a sanitizer's shadow memory."""
-    best, limit = None, 100 if re.search(rb"__[at]san_init", PROGRAM.read_bytes()) else 10
+    best, limit = None, 100 if SANITIZED else 10
     for attempt in range(8):
         some = ranks(4, ["loop", count, 20000], way)
         for r in some:
