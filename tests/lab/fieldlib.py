@@ -157,6 +157,8 @@ def field(request, field_hosts):
     if failed:
         print(f.story())
     f.close()
+    for p in f.lab.procs[f.first_proc:]:
+        assert not p.matches(r"Sanitizer|runtime error|life\.rejected|job\.rejected"), p.story()
 
 
 def said(proc, pattern):
