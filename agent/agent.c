@@ -1093,6 +1093,9 @@ static int set_up(struct agent *a, struct mu_err *err)
     if (r < 0)
         return r;
     warden_note_cgroup(a->warden, work_cgroup(a->work));
+    bool in_memory = false;
+    const char *logs = plan_log_base(a->plan, &in_memory);
+    warden_note_logs(a->warden, logs, in_memory);
     a->link_open = true;
     a->work_open = true;
     a->output_open = true;

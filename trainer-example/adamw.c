@@ -29,45 +29,27 @@ static struct factors factors_of(const struct adamw *a, uint64_t step)
     };
 }
 
-TRAINER_CLONES
-void adamw_f32(float *restrict value,
-               float *restrict mean,
-               float *restrict square,
-               const float *restrict gradient,
-               size_t count,
-               const struct adamw *a,
-               uint64_t step)
-{
-    const struct factors f = factors_of(a, step);
-    const float keep = (float)f.keep, toward = (float)f.mean, square_keep = (float)f.square_keep,
-                square_new = (float)f.square, rate = (float)f.step,
-                correction = (float)f.correction, eps = (float)f.eps;
-    for (size_t k = 0; k < count; k++) {
-        const float g = gradient[k];
-        const float m = mean[k] + (g - mean[k]) * toward;
-        const float v = square[k] * square_keep + g * g * square_new;
-        mean[k] = m;
-        square[k] = v;
-        value[k] = value[k] * keep - rate * m / (sqrtf(v) / correction + eps);
+/* The same in both precisions: the factors are made in double and rounded once. */
+#define ADAMW(name, real, root)                                                                    \
+    TRAINER_CLONES                                                                                 \
+    void name(real *restrict value, real *restrict mean, real *restrict square,                    \
+              const real *restrict gradient, size_t count, const struct adamw *a, uint64_t step)   \
+    {                                                                                              \
+        const struct factors f = factors_of(a, step);                                              \
+        const real keep = (real)f.keep, toward = (real)f.mean, rate = (real)f.step;                \
+        const real square_keep = (real)f.square_keep, square_new = (real)f.square;                 \
+        const real correction = (real)f.correction, eps = (real)f.eps;                             \
+        for (size_t k = 0; k < count; k++) {                                                       \
+            const real g = gradient[k];                                                            \
+            const real m = mean[k] + (g - mean[k]) * toward;                                       \
+            const real v = square[k] * square_keep + g * g * square_new;                           \
+            mean[k] = m;                                                                           \
+            square[k] = v;                                                                         \
+            value[k] = value[k] * keep - rate * m / (root(v) / correction + eps);                  \
+        }                                                                                          \
     }
-}
 
-TRAINER_CLONES
-void adamw_f64(double *restrict value,
-               double *restrict mean,
-               double *restrict square,
-               const double *restrict gradient,
-               size_t count,
-               const struct adamw *a,
-               uint64_t step)
-{
-    const struct factors f = factors_of(a, step);
-    for (size_t k = 0; k < count; k++) {
-        const double g = gradient[k];
-        const double m = mean[k] + (g - mean[k]) * f.mean;
-        const double v = square[k] * f.square_keep + g * g * f.square;
-        mean[k] = m;
-        square[k] = v;
-        value[k] = value[k] * f.keep - f.step * m / (sqrt(v) / f.correction + f.eps);
-    }
-}
+/* clang-format off */
+ADAMW(adamw_f32, float, sqrtf)
+ADAMW(adamw_f64, double, sqrt)
+/* clang-format on */

@@ -10,22 +10,40 @@ import json
 import sys
 
 
-def read(path):
-    """(losses by step, epochs): after a restart the later line of a step counts."""
-    steps, epochs, first = {}, {}, 0
-    with open(path, encoding="utf-8") as f:
-        for line in f:
+NEEDED = {"start": ["step"], "step": ["loss"], "epoch": ["epoch", "step", "test_loss", "samples_per_s"]}
+
+
+def events(path):
+    """The lines that say something to us."""
+    with open(path, encoding="utf-8", errors="replace") as f:
+        for number, line in enumerate(f, 1):
             try:
                 e = json.loads(line)
             except ValueError:
                 continue  # The last line of a rank that was killed.
-            if e["event"] == "start":
-                first = e["step"]
-            elif e["event"] == "step":
-                first += 1
-                steps[first] = e["loss"]
-            elif e["event"] == "epoch":
-                epochs[e["epoch"]] = e
+            kind = e.get("event") if isinstance(e, dict) else None
+            if not isinstance(kind, str) or kind not in NEEDED:
+                continue
+            for key in NEEDED[kind]:
+                if not isinstance(e.get(key), (int, float)):
+                    raise ValueError(f"{path}: line {number}: an event '{kind}' without a number '{key}': is it of trainer --events?")
+            yield kind, e
+
+
+def read(path):
+    """(losses by step, epochs): after a restart the later line of a step counts."""
+    steps, epochs, first, seen = {}, {}, 0, False
+    for kind, e in events(path):
+        seen = True
+        if kind == "start":
+            first = e["step"]
+        elif kind == "step":
+            first += 1
+            steps[first] = e["loss"]
+        else:
+            epochs[e["epoch"]] = e
+    if not seen:
+        raise ValueError(f"{path} holds no events: give a file that trainer --events wrote")
     return sorted(steps.items()), [epochs[k] for k in sorted(epochs)]
 
 
@@ -71,6 +89,16 @@ def main():
     ap.add_argument("-o", "--out", default="training.png", help="picture to write (%(default)s)")
     ap.add_argument("--text", action="store_true", help="characters, even where matplotlib is there")
     a = ap.parse_args()
+    try:
+        return plot(a)
+    except OSError as e:
+        print(f"plot.py: {e.filename or a.out}: {e.strerror}", file=sys.stderr)
+    except ValueError as e:  # A file that is none of ours, or a picture's name that says no known format.
+        print(f"plot.py: {str(e).splitlines()[0]}", file=sys.stderr)
+    return 1
+
+
+def plot(a):
     runs = {name: read(name) for name in a.events}
     try:
         if a.text:

@@ -1,6 +1,7 @@
 /* Folders, made and removed; see logs.h. */
 #include "agent/workers/logs.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -203,4 +204,30 @@ void logs_cleanup(struct logs *l)
     (void)rmdir(path);
     (void)rmdir(l->base);
     l->base_made = l->job_made = l->attempt_any = false;
+}
+
+#define DEPTH 4 /* base, job, attempt, rank */
+
+static void remove_below(int at, const char *name, int depth, bool in_memory)
+{
+    DIR *d = NULL;
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd >= 0 && (d = fdopendir(fd)) == NULL)
+        (void)close(fd);
+    for (const struct dirent *e = NULL; d != NULL && (e = readdir(d)) != NULL;) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        if (depth + 1 < DEPTH)
+            remove_below(fd, e->d_name, depth + 1, in_memory);
+        else if (in_memory && strncmp(e->d_name, "error.json", 10) == 0)
+            (void)unlinkat(fd, e->d_name, 0);
+    }
+    if (d != NULL)
+        (void)closedir(d);
+    (void)unlinkat(at, name, AT_REMOVEDIR); /* Refused where a file is in it. */
+}
+
+void logs_remove(const char *base, bool in_memory)
+{
+    remove_below(AT_FDCWD, base, 0, in_memory);
 }

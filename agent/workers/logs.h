@@ -53,5 +53,8 @@ bool logs_error_path(const struct logs *l, uint32_t local_rank, bool lasting, ch
 /* mkdir -p for the folder that a file lies in. Returns 0 or a negative errno. */
 int logs_make_parents(const char *path, unsigned mode);
 void logs_cleanup(struct logs *l);
+/* The same for whoever has the path alone: base/job/attempt/rank go, but for what holds a file.
+ * in_memory: error files go as well. */
+void logs_remove(const char *base, bool in_memory);
 
 #endif

@@ -569,6 +569,12 @@ int plan_make_folders(struct plan *p, struct mu_err *err)
     return logs_make(&p->logs, err);
 }
 
+const char *plan_log_base(const struct plan *p, bool *ret_in_memory)
+{
+    *ret_in_memory = p->logs.in_memory;
+    return p->logs.is_default ? p->logs.base : NULL;
+}
+
 void plan_cleanup(struct plan *p)
 {
     logs_cleanup(&p->logs);

@@ -95,6 +95,8 @@ int plan_build(struct plan *p,
 /* Make the folders of the round that was built last. An error file that an earlier round of the
  * same attempt left is removed, its output stays. Returns 0 or a negative errno with a sentence. */
 int plan_make_folders(struct plan *p, struct mu_err *err);
+/* The log folder that nobody named, which may be made; NULL: there is none. */
+const char *plan_log_base(const struct plan *p, bool *ret_in_memory);
 /* At the end: a default log folder goes, but for what holds a file. */
 void plan_cleanup(struct plan *p);
 

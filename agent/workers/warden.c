@@ -16,6 +16,7 @@
 
 #include "agent/workers/cgroup.h"
 #include "agent/workers/family.h"
+#include "agent/workers/logs.h"
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/cleanup.h"
@@ -27,6 +28,9 @@
 struct note {
     char cgroup[PATH_MAX - 1];
     char has_cgroup;
+    char logs[LOGS_PATH_BYTES];
+    char has_logs;
+    bool logs_in_memory;
 };
 
 struct warden {
@@ -190,6 +194,13 @@ static int watch_agent(struct warden *w, const sigset_t *all)
     }
 }
 
+/* A killed agent cannot do it: what ends by itself has. */
+static void remove_logs(const struct warden *w, int status)
+{
+    if (WIFSIGNALED(status) && w->note != NULL && w->note->has_logs != 0)
+        logs_remove(w->note->logs, w->note->logs_in_memory);
+}
+
 static int agent_status(const struct warden *w, int status)
 {
     char name[16];
@@ -278,6 +289,7 @@ int warden_run(const char *program, int (*agent_main)(struct warden *w, void *ar
     (void)signal(SIGPIPE, SIG_IGN);
     int status = watch_agent(&w, &all);
     end_descendants(&w);
+    remove_logs(&w, status);
     return agent_status(&w, status);
 }
 
@@ -292,6 +304,18 @@ void warden_note_cgroup(struct warden *w, const char *path)
         return;
     memcpy(w->note->cgroup, path, strlen(path) + 1);
     __atomic_store_n(&w->note->has_cgroup, 1, __ATOMIC_RELEASE);
+}
+
+void warden_note_logs(struct warden *w, const char *base, bool in_memory)
+{
+    if (w->note == NULL)
+        return;
+    w->note->has_logs = 0;
+    if (base == NULL || strlen(base) >= sizeof(w->note->logs))
+        return;
+    memcpy(w->note->logs, base, strlen(base) + 1);
+    w->note->logs_in_memory = in_memory;
+    __atomic_store_n(&w->note->has_logs, 1, __ATOMIC_RELEASE);
 }
 
 static void on_readable(uv_poll_t *p, int status, int events)

@@ -19,6 +19,8 @@
 #ifndef MUSTER_AGENT_WARDEN_H
 #define MUSTER_AGENT_WARDEN_H
 
+#include <stdbool.h>
+
 #include <uv.h>
 
 struct warden;
@@ -40,6 +42,10 @@ int warden_run(const char *program, int (*agent_main)(struct warden *w, void *ar
  * once, and removed, should the agent die. NULL: none. Borrowed for the call. A path too long is
  * not kept. */
 void warden_note_cgroup(struct warden *w, const char *path);
+
+/* Tell it the folder of logs.h that nobody named: logs_remove() should the agent be killed. NULL:
+ * none. Borrowed for the call. A path too long is not kept. */
+void warden_note_logs(struct warden *w, const char *base, bool in_memory);
 
 /* Call on_lost once, from the loop, as soon as the warden is dead. The handle does not keep the
  * loop alive. Returns 0 or a negative errno. warden_unwatch() closes it: run the loop once more

@@ -214,6 +214,31 @@ def test_a_killed_agent_is_told_of_by_its_warden(job):
     assert a.err.text().splitlines()[-1] == "node-agent: the agent process was killed by SIGKILL; its workers were ended"
 
 
+@pytest.mark.parametrize("tmp", ["given", "default"])
+def test_a_killed_agents_log_folder_goes_unless_it_holds_what_somebody_wrote(job, tmp):
+    """By default it lies in memory, where nothing may stay; in a folder that TMPDIR names error files do."""
+    w = job.worker("""
+path = E["TORCHELASTIC_ERROR_FILE"]
+if LOCAL == 1:
+    open(path, "w").write("{}")
+say("at", LOCAL, path)
+hang()
+""")
+    a = job.start("--nproc-per-node=2", w, pre=job.pre, env={} if tmp == "given" else {"TMPDIR": None})
+    paths = {int(m.group(1)): Path(m.group(2)) for m in a.out.wait_count(r"^at (\d) (.*)", 2)}
+    base = paths[0].parents[3]
+    assert re.match(r"torchelastic_\w{8}$", base.name) and paths[0].parent.exists()
+    os.kill(a.agent_pid(), signal.SIGKILL)
+    assert a.process.wait(mulib.PATIENCE) == 1
+    a.gone()
+    assert not paths[0].parent.exists(), f"{paths[0].parent} is left"
+    if str(base).startswith("/dev/shm"):
+        assert not base.exists(), f"{base} is left in memory"
+    else:
+        assert paths[1].exists()
+        shutil.rmtree(base)
+
+
 def test_a_stopped_worker_hears_sigterm_too(job):
     w = job.worker("""
 on(signal.SIGTERM, "term", 0)

@@ -152,7 +152,7 @@ except ValueError as e:
     sys.exit(5)
 """, nproc=1)
     a.ends(1)
-    assert re.search(r"exited with status 5: ValueError: bad +byte \(in section 'read ä' for 0\.\d s, limit 30\.0 s\) \(after step 3\)",
+    assert re.search(r"exited with status 5: ValueError: bad +byte \(in section 'read ä' for [0-9.]+ m?s, limit 30\.0 s\) \(after step 3\)",
                      a.verdict()), a.verdict()
 
 
@@ -246,6 +246,52 @@ def test_what_is_wrong_gets_a_sentence():
     assert p.returncode == 1 and "muster.Error" in p.stderr and "WORLD_SIZE" in p.stderr, p.stderr
     p = alone("", MUSTER_LIBRARY="/no/such.so")
     assert p.returncode == 1 and "ImportError" in p.stderr and "MUSTER_LIBRARY" in p.stderr, p.stderr
+
+
+def test_arguments_that_cannot_be_are_pythons_own_errors(script):
+    a = script("""
+import math
+s = muster.store()
+class Index:
+    def __index__(self): return 3
+class Path:
+    def __fspath__(self): return "x"
+def raises(kind, words, call, *a, **k):
+    try:
+        call(*a, **k)
+    except kind as e:
+        assert type(e) is kind and words in str(e) and "\\n" not in str(e), repr(e)
+        return
+    except BaseException as e:
+        raise AssertionError("%s(%s) gave %r" % (call, a, e))
+    raise AssertionError("%s(%s) gave nothing" % (call, a))
+raises(OverflowError, "amount is -9223372036854775808 to 9223372036854775807, not 1180591620717411303424", s.add, "n", 2**70)
+raises(OverflowError, "amount is", s.add, "n", -2**63 - 1)
+raises(TypeError, "amount is an int, not float", s.add, "n", 1.5)
+raises(TypeError, "amount is an int, not str", s.add, "n", "1")
+assert s.add("n") == 1 and s.add("n", Index()) == 4 and s.add("m", 2**63 - 1) == 2**63 - 1
+raises(TypeError, "a value is str or bytes, not int", s.set, "k", 5)
+raises(TypeError, "a value is str or bytes, not list", s.append, "k", [1])
+raises(TypeError, "a value is str or bytes, not NoneType", s.compare_set, "k", None, "")
+assert not s.check("k")
+raises(TypeError, "a key is a str, not bytes", s.get, b"k")
+raises(TypeError, "a key is a str, not int", s.wait, 5)
+raises(TypeError, "a key is a str, not int", s.wait, "a", 5)
+raises(TypeError, "a key is a str, not Path", s.check, Path())
+raises(ValueError, "a key holds no NUL", s.set, "a\\0b", "v")
+raises(TypeError, "a name is a str, not int", s.barrier, 7)
+raises(TypeError, "timeout is a number of seconds or None, not str", s.get, "n", timeout="5")
+raises(ValueError, "timeout is 0 or more seconds, not -1", s.get, "n", timeout=-1)
+raises(ValueError, "timeout is 0 or more seconds, not nan", s.wait, "n", timeout=math.nan)
+raises(ValueError, "timeout is 0 or more", s.set_timeout, -3)
+assert s.get("n", timeout=math.inf) == b"4" and s.get("n", timeout=1e300) == b"4"
+raises(OverflowError, "step is 0 to", muster.progress, -1)
+raises(TypeError, "step is an int, not float", muster.progress, 1.0)
+raises(TypeError, "limit is a number", muster.section("x", limit="y").__enter__)
+say("fine")
+""", nproc=1)
+    a.ends(0)
+    assert a.out.lines == ["fine"]
 
 
 def torch_is_there():

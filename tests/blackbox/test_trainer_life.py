@@ -129,6 +129,22 @@ def test_a_terminal_gets_a_progress_bar_and_a_file_none(tmp_path):
     assert re.search(rb"\repoch 0 \[#* *\] \d+/45 loss \d", text)
 
 
+def test_a_plot_of_what_is_no_run_gets_a_sentence(tmp_path):
+    plot = Path(os.environ.get("MUSTER_SOURCE", DATA.parents[1])) / "trainer-example" / "plot.py"
+    binary, other, torn, good = (tmp_path / name for name in ("binary", "other", "torn", "good"))
+    binary.write_bytes(bytes(range(256)) * 4)
+    other.write_text('[1]\n{"a": 1}\n7\n"event"\n')
+    torn.write_text('{"event": "step"}\n')
+    good.write_text('{"event":"start","step":0}\n{"event":"step","loss":2.0}\n{"event":"step","lo')
+    for words, said in [([tmp_path / "none"], "none: No such file or directory"), ([tmp_path], ": Is a directory"),
+                        ([binary], "binary holds no events"), ([other], "other holds no events"),
+                        ([torn], "torn: line 1: an event 'step' without a number 'loss'"), ([good, tmp_path / "none"], "No such file")]:
+        p = subprocess.run([plot, "--text", *words], capture_output=True, text=True, timeout=60, check=False)
+        assert p.returncode == 1 and said in p.stderr and p.stderr.count("\n") == 1 and p.stderr.startswith("plot.py: "), (words, p.stderr)
+    p = subprocess.run([plot, "--text", good], capture_output=True, text=True, timeout=60, check=False)
+    assert p.returncode == 0 and "loss of each step" in p.stdout, p.stderr
+
+
 def test_events_become_a_plot(tmp_path):
     run(tmp_path, 1, "--epochs", 2)
     plot = Path(os.environ.get("MUSTER_SOURCE", DATA.parents[1])) / "trainer-example" / "plot.py"

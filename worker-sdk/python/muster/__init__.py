@@ -13,7 +13,8 @@ torch.distributed in a training script, and works without it.
             save(); break
 
 All but store() work in any process, under any launcher or none; without an agent they do nothing. Functions may be called from
-any thread; a Store serves one thread at a time. Errors are muster.Error, an OSError with a sentence.
+any thread; a Store serves one thread at a time. Errors are muster.Error, an OSError with a sentence; arguments that cannot be are
+TypeError, ValueError or OverflowError, and nothing was done.
 
 The library is found as $MUSTER_LIBRARY, in the module's own folder (a wheel), beside the installed module, or by the system's loader as
 libmuster.so.0.
@@ -22,6 +23,7 @@ import atexit
 import contextlib
 import ctypes
 import errno
+import numbers
 import os
 import signal
 import sys
@@ -131,16 +133,48 @@ def _check(function, *arguments):
     return r
 
 
-def _ns(seconds):
-    return -1 if seconds is None else int(seconds * _NS)
+def _ns(seconds, what="timeout"):
+    """None, infinity, and what a clock of nanoseconds cannot hold: no limit."""
+    if seconds is None:
+        return -1
+    if isinstance(seconds, bool) or not isinstance(seconds, numbers.Real):
+        raise TypeError(f"{what} is a number of seconds or None, not {type(seconds).__name__}")
+    if not seconds >= 0:  # NaN is not, either.
+        raise ValueError(f"{what} is 0 or more seconds, not {seconds}")
+    return -1 if seconds * _NS >= 2**63 else int(seconds * _NS)
+
+
+def _integer(value, what, low, high):
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{what} is an int, not {type(value).__name__}")
+    value = value.__index__()
+    if not low <= value <= high:
+        raise OverflowError(f"{what} is {low} to {high}, not {value}")
+    return value
 
 
 def _text(value, what):
     """A C string: a NUL in it would cut it."""
+    if not isinstance(value, str):
+        raise TypeError(f"a {what} is a str, not {type(value).__name__}")
     raw = value.encode("utf-8", "surrogateescape")
     if b"\0" in raw:
-        raise ValueError(f"{what} holds a NUL")
+        raise ValueError(f"a {what} holds no NUL: {value!r}")
     return raw
+
+
+def _value(value):
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"a value is str or bytes, not {type(value).__name__}")
+
+
+def _span(seconds):
+    if seconds >= 0.1:
+        return f"{seconds:.1f} s"
+    return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
 
 
 # --- who am I ---
@@ -179,11 +213,11 @@ class Store:
 
     def set_timeout(self, seconds):
         """How long an operation may take that is not told otherwise; None: for ever."""
-        self._timeout = seconds
         _lib.muster_store_set_timeout(self._p, _ns(seconds))
+        self._timeout = seconds
 
     def set(self, key, value):
-        value = value.encode() if isinstance(value, str) else bytes(value)
+        value = _value(value)
         _check(_lib.muster_store_set, self._p, _text(key, "key"), value, len(value))
 
     def get(self, key, timeout=None):
@@ -196,16 +230,17 @@ class Store:
     def add(self, key, amount=1):
         """Adds to a number, 0 where there is none; gives the sum."""
         total = ctypes.c_int64()
+        amount = _integer(amount, "amount", -2**63, 2**63 - 1)
         _check(_lib.muster_store_add, self._p, _text(key, "key"), amount, ctypes.byref(total))
         return total.value
 
     def append(self, key, value):
-        value = value.encode() if isinstance(value, str) else bytes(value)
+        value = _value(value)
         _check(_lib.muster_store_append, self._p, _text(key, "key"), value, len(value))
 
     def compare_set(self, key, expected, desired):
         """Sets `desired` where the key holds `expected`, or is missing and `expected` is empty; gives what it holds then."""
-        expected, desired = (v.encode() if isinstance(v, str) else bytes(v) for v in (expected, desired))
+        expected, desired = _value(expected), _value(desired)
         got = _Bytes()
         _check(_lib.muster_store_compare_set, self._p, _text(key, "key"), expected, len(expected), desired, len(desired),
                ctypes.byref(got))
@@ -254,7 +289,7 @@ class Store:
     @staticmethod
     def _keys(keys):
         """One by one, or as one list."""
-        if len(keys) == 1 and not isinstance(keys[0], str):
+        if len(keys) == 1 and not isinstance(keys[0], (str, bytes)) and hasattr(keys[0], "__iter__"):
             keys = tuple(keys[0])
         return (ctypes.c_char_p * len(keys))(*[_text(k, "key") for k in keys])
 
@@ -291,7 +326,7 @@ def store(timeout=300.0):
 
 def progress(step):
     """This rank has finished `step`. Costs a microsecond; tells the agent at most ten times a second."""
-    _lib.muster_progress(None, step)
+    _lib.muster_progress(None, _integer(step, "step", 0, 2**64 - 1))
 
 
 @contextlib.contextmanager
@@ -299,14 +334,14 @@ def section(name, limit=None):
     """with section("load data", limit=30): a part that should not last longer than `limit` seconds. Its name is in the text of
     fail(), also where the exception that left it is handled outside."""
     began = time.monotonic()
-    _lib.muster_section_begin(None, _text(name, "name"), _ns(limit))
+    _lib.muster_section_begin(None, _text(name, "name"), _ns(limit, "limit"))
     try:
         yield
     except BaseException as e:
         if not hasattr(e, "_muster_section"):  # The innermost one.
-            within = f"in section '{name}' for {time.monotonic() - began:.1f} s"
+            within = f"in section '{name}' for {_span(time.monotonic() - began)}"
             with contextlib.suppress(AttributeError):
-                e._muster_section = within if limit is None else f"{within}, limit {limit:.1f} s"
+                e._muster_section = within if limit is None else f"{within}, limit {_span(limit)}"
         raise
     finally:
         _lib.muster_section_end(None)

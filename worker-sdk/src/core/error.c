@@ -4,8 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/shown.h"
 
@@ -16,7 +14,7 @@ int sdk_error(struct muster_error *e, int code, const char *fmt, ...)
     va_list ap;
     va_start(ap, fmt);
     e->code = code;
-    (void)vsnprintf(e->text, sizeof e->text, fmt, ap); /* A cut sentence is still a sentence. */
+    mu_err_text(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
     mu_clean(e->text); /* Some of it may be another process's. */
     return code;
@@ -26,16 +24,10 @@ int sdk_error_wrap(struct muster_error *e, int code, const char *fmt, ...)
 {
     if (e == NULL)
         return code;
-    char old[sizeof e->text];
-    memcpy(old, e->text, sizeof old);
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(e->text, sizeof e->text, fmt, ap);
+    mu_err_text_wrap(e->text, sizeof e->text, fmt, ap);
     va_end(ap);
-    size_t used = n < 0 ? 0 : (size_t)n;
-    /* The end of a long sentence is cut. */
-    if (used < sizeof e->text && snprintf(e->text + used, sizeof e->text - used, ": %s", old) < 0)
-        e->text[used] = '\0';
     mu_clean(e->text);
     e->code = code;
     return code;
