@@ -272,14 +272,14 @@ add_state(char *p, const struct job_node *n, const struct job_worker *w, const c
 static void put_workers(struct mu_buf *b, const struct job_node *n, const char *started)
 {
     char state[WORKER_BYTES];
-    size_t state_bytes = 0; /* Of a worker whose exit is `as`. */
-    int32_t as = 0;
+    size_t state_bytes = 0; /* Of a worker that is as `like`. */
+    struct job_worker like = {0};
     for (uint32_t i = 0; i < n->hello.nproc; i++) {
         const struct job_worker *w = &n->workers[i];
         if (mu_buf_reserve(b, WORKER_BYTES) < 0)
             return; /* It shows in oom. */
-        if (state_bytes == 0 || w->exit != as) {
-            as = w->exit;
+        if (state_bytes == 0 || w->exit != like.exit || w->silent_unix_ms != like.silent_unix_ms) {
+            like = *w;
             state_bytes = (size_t)(add_state(state, n, w, started) - state);
         }
         char *p = b->p + b->n;
