@@ -302,8 +302,7 @@ static void test_workers_that_do_not_end_are_spoken_of(void **state)
     bool spoken = false;
     for (int64_t until = s.now + 5 * SEC; s.now < until && !spoken; s.now = s.life.deadline_ns) {
         give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
-        spoken = strstr(s.life.words, " have not ended ") != NULL &&
-                 s.life.words_used > 0;
+        spoken = strstr(s.life.words, " have not ended ") != NULL && s.life.words_used > 0;
     }
     assert_true(spoken);
     end(&s);
