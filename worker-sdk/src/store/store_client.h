@@ -10,8 +10,8 @@
  * ends. */
 #define STORE_WORDS_NS (500 * MU_NS_PER_MS)
 
-/* From now on no call lasts beyond until_ns, whatever its own time-out, nor beyond what held before.
- * Returns what held before, for store_unlimit(). Takes NULL. */
+/* From now on no call lasts beyond until_ns, whatever its own time-out, nor beyond what held
+ * before. Returns what held before, for store_unlimit(). Takes NULL. */
 int64_t store_limit(muster_store *s, int64_t until_ns);
 void store_unlimit(muster_store *s, int64_t former_ns);
 /* What holds now; MU_NEVER: nothing, or there is no store. */
