@@ -56,7 +56,8 @@ if [[ $fast ]]; then
 else
     tools/deps.sh test || give_up "packages are missing"
     MUSTER_TORCH_PYTHON=$(tools/venv.sh) || give_up "no virtual environment with PyTorch"
-    export MUSTER_TORCH_PYTHON
+    MUSTER_FRAMEWORKS_PYTHON=$(tools/venv.sh --frameworks) || give_up "no virtual environment with accelerate, Lightning and transformers"
+    export MUSTER_TORCH_PYTHON MUSTER_FRAMEWORKS_PYTHON
 fi
 
 if [[ $fast ]]; then
