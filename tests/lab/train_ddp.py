@@ -109,6 +109,9 @@ def main():
             print(f"epoch {epoch} loss {loss:.15f} right {right}/{of}", flush=True)
             if args.out:
                 save(net, optimizer, epoch, args.out)
+    # Or its reducer is the last to hold the group, and PyTorch 2.13 ends that with the interpreter's lock in hand, for which a thread of
+    # the group may be waiting: then the rank never ends. docs/guides/pytorch.md.
+    del model
     dist.barrier()
     dist.destroy_process_group()
 

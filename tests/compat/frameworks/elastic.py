@@ -92,6 +92,7 @@ def main():
             print(f"epoch {state.epoch} loss {loss:.15f}", flush=True)
         if rank == 0:  # Of the first node alone: the others get it by broadcast.
             state.save(path)
+    del model  # Before the group: with DDP holding it, PyTorch 2.13 can hang at its end.
     dist.destroy_process_group()
 
 
