@@ -90,6 +90,7 @@ struct agent {
     bool goodbye_over;
     struct rlimit files; /* The workers' limit of open files, where ours was raised at the start. */
     bool files_raised;
+    bool files_inherit;      /* Too few to carry output for its last lines alone. */
     bool console_lost;       /* What workers wrote is missing from our own stdout or stderr. */
     bool rank0_serves_store; /* As the user wants it: torchrun's TORCH_DISABLE_SHARE_RDZV_TCP_STORE.
                               */
@@ -364,7 +365,7 @@ static int prepare_round(struct agent *a, struct work_round *round, struct mu_er
     }
     if (r < 0)
         return r;
-    round->passed = a->o->last_lines > 0 ? output_passable() : 0;
+    round->passed = a->o->last_lines > 0 && !a->files_inherit ? output_passable() : 0;
     if (round->passed != 0 || round->shown != NULL || round->stdout_path != NULL ||
         round->stderr_path != NULL)
         work_expect_files(a->work, OUTPUT_FILES * a->o->nproc);
@@ -1027,17 +1028,23 @@ static int watch_signals(struct agent *a, struct mu_err *err)
 }
 
 /* As far as our own part goes, before anything is opened: later it would be told by whatever came
- * last. *ret_raised: *ret is what the workers get. */
-static int
-check_files(const struct agent_options *o, struct rlimit *ret, bool *ret_raised, struct mu_err *err)
+ * last. *ret_raised: *ret is what the workers get. *ret_inherit: there are too few to carry output
+ * for its last lines alone. */
+static int check_files(const struct agent_options *o,
+                       struct rlimit *ret,
+                       bool *ret_raised,
+                       bool *ret_inherit,
+                       struct mu_err *err)
 {
     bool carried = o->any_redirect || o->any_tee || o->any_quiet || o->label;
     rlim_t output = OUTPUT_OWN_FILES + (rlim_t)OUTPUT_FILES * o->nproc;
     rlim_t needed = OWN_FILES + (rlim_t)WORKER_FILES * o->nproc + (carried ? output : 0);
     rlim_t wanted = needed + (!carried && o->last_lines > 0 ? output : 0);
     *ret_raised = false;
+    *ret_inherit = false;
     if (getrlimit(RLIMIT_NOFILE, ret) < 0 || ret->rlim_cur >= wanted)
         return 0;
+    *ret_inherit = ret->rlim_max < wanted;
     if (ret->rlim_max < needed)
         return mu_err_set(err, -EMFILE,
                           "the limit of open files is %llu, and an agent with %u workers needs "
@@ -1127,7 +1134,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     static struct agent a; /* One a process; big. */
     struct mu_err err = {0};
     a = (struct agent){.o = options, .name = name, .warden = warden, .timer_at_ns = INT64_MAX};
-    if (check_files(options, &a.files, &a.files_raised, &err) < 0) {
+    if (check_files(options, &a.files, &a.files_raised, &a.files_inherit, &err) < 0) {
         say_err(&a, &err);
         return 1;
     }

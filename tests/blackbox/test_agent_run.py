@@ -255,7 +255,7 @@ for i in 1 2 3 4 5; do
     "$0" --help | true || echo failed: $?  # The reader is gone before the first byte, or soon after it.
     "$0" --help | head -1 > /dev/null || echo failed: $?
 done
-"$0" --help > /dev/full && echo a full disk went unnoticed
+"$0" --help > /dev/full 2>/dev/null && echo a full disk went unnoticed
 exit 0
 """)
     p = subprocess.run(["bash", "-c", f'. "{script}"', mulib.program("node-agent")], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
