@@ -48,7 +48,7 @@ def test_two_nodes_fail_restart_finish_and_end(server):
     for move in ("round=1 ev=READY move=GATHERING->RUNNING", "round=1 ev=BROKEN move=RUNNING->STOPPING",
                  "ev=OVER move=RUNNING->SUCCEEDED"):
         server.log.wait(move)
-    assert len(re.findall(r"move=RUNNING->STOPPING", text)) == 1
+    assert len(re.findall(r"move=RUNNING->STOPPING", server.log.text())) == 1
 
 
 def test_spent_budget_ends_with_the_first_cause(server):
