@@ -104,7 +104,7 @@ def test_f07_who_has_finished_says_for_whom_it_waits(field):
     field.server()
     a = field.agent(1, E, "--nnodes=2", *field.work(0.1))
     b = field.agent(2, E, "--nnodes=2", *field.work(6))
-    a.wait_line(r"round 1 runs: .*finished: n1; waiting for n2 for \d+ s", 10)
+    a.wait_line(r"every worker of this node has ended well, waiting for n2 for \d+ s", 10)
     field.end_well([a, b], 25)
 
 
