@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BIN, HERE, QUIET, ROOT
+from conftest import BIN, HERE, QUIET, ROOT, TORCH_PYTHON
 from procs import Proc
 
 SCRIPTS = HERE / "frameworks"
@@ -22,18 +22,23 @@ LIMIT_S = 300  # Importing Lightning four times at once takes two cores 20 s, an
 FLAGS = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=frameworks"]
 
 
-def need_package(name):
-    """The Python that has it in the version that tools/venv.sh installs."""
+def need_package(name, python=PYTHON, wanted=None, how="tools/venv.sh --frameworks installs it, or MUSTER_FRAMEWORKS_PYTHON names"):
+    """The Python that has it, in the version that tools/venv.sh installs. Not imported: that takes seconds, and is done often enough."""
     rows = [line.split("==") for line in (SCRIPTS / "requirements.txt").read_text().splitlines() if not line.startswith("#")]
-    wanted = dict(rows)[name]
-    how = f"tools/venv.sh --frameworks installs {name} {wanted}, or MUSTER_FRAMEWORKS_PYTHON names a Python that has it"
-    if not os.path.exists(PYTHON):
-        pytest.skip(f"{PYTHON} is not there: {how}")
+    wanted = wanted or dict(rows)[name]
+    how = f"{name} {wanted} is wanted: {how} a Python that has it"
+    if not os.path.exists(python):
+        pytest.skip(f"{python} is not there, {how}")
     code = f"from importlib.metadata import version; print(version('{name}'))"
-    p = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=120)
-    if p.stdout.strip() != wanted:
-        pytest.skip(f"{PYTHON} has {name} {p.stdout.strip() or 'not at all'}: {how}")
-    return PYTHON
+    p = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=120)
+    if p.stdout.strip().split("+")[0] != wanted:
+        pytest.skip(f"{python} has {name} {p.stdout.strip() or 'not at all'}, {how}")
+    return python
+
+
+@pytest.fixture
+def torch2():
+    return need_package("torch", TORCH_PYTHON, "2.13.0", "tools/venv.sh installs it, or MUSTER_TORCH_PYTHON names")
 
 
 def unused_port():
@@ -112,13 +117,13 @@ def test_fsdp_in_both_its_forms_and_a_distributed_checkpoint(torch2, tmp_path):
     assert (tmp_path / "node-agent" / ".metadata").exists()
 
 
-def test_accelerate(tmp_path):
+def test_accelerate():
     # accelerator.print() speaks once on each node.
     same_under_both(need_package("accelerate"), r"^(DistributedType.MULTI_CPU gloo 4|epoch \d+ loss .*)$", 8, "accelerate_train.py",
                     "--data", DATA)
 
 
-def test_lightning(tmp_path):
+def test_lightning():
     same_under_both(need_package("lightning"), r"^(epoch \d+ loss .*|TorchElasticEnvironment 4 2 .*)$", 4, "lightning_train.py",
                     "--data", DATA)
 
