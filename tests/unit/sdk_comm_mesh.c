@@ -290,13 +290,19 @@ static void test_strangers_do_not_use_up_the_descriptors(void **state)
     struct rlimit was;
     struct rlimit few;
     int status = 0;
+    int started[2]; /* Closed when we have started: a peer that ends before is a failure. */
+    char none;
+    assert_int_equal(pipe(started), 0);
     found(&t, 2, false);
     pid_t child = fork();
     if (child == 0) {
+        (void)close(started[1]);
         (void)close(t.listeners[0]);
         go(&t, 1);
+        (void)!read(started[0], &none, 1);
         _exit(t.result[1] == 0 ? 0 : 1);
     }
+    (void)close(started[0]);
     for (size_t i = 0; i < MU_COUNT(strangers); i++) {
         strangers[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         const struct mu_addr *to = &t.peers[0].address;
@@ -309,6 +315,7 @@ static void test_strangers_do_not_use_up_the_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     go(&t, 0);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    (void)close(started[1]);
     if (t.result[0] != 0)
         fail_msg("%s", t.cause[0].text);
     assert_int_equal(waitpid(child, &status, 0), child);
