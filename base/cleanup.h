@@ -3,6 +3,7 @@
 #ifndef MUSTER_BASE_CLEANUP_H
 #define MUSTER_BASE_CLEANUP_H
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,6 +21,12 @@ static inline void mu_closep(const int *fd)
     if (*fd >= 0)
         (void)close(*fd); /* Nothing left to do about it. */
     errno = saved;
+}
+
+static inline void mu_closedirp(DIR **d)
+{
+    if (*d != NULL)
+        (void)closedir(*d);
 }
 
 /* Hand a descriptor on: the cleanup sees -1. */

@@ -13,10 +13,6 @@
  * success only. */
 int mu_parse_i64(
     const char *text, int64_t min, int64_t max, const char *what, int64_t *ret, struct mu_err *err);
-/* Letters, digits, dots, dashes and underscores; and no number that a resolver would take for an
- * address of its own making: "1" is 0.0.0.1 to it. Four numbers are an address, and are taken. */
-bool mu_is_host_name(const char *text);
-
 int mu_parse_u32(const char *text,
                  uint32_t min,
                  uint32_t max,
@@ -39,6 +35,10 @@ int mu_parse_bytes(const char *text,
                    const char *what,
                    uint64_t *ret,
                    struct mu_err *err);
+
+/* Letters, digits, dots, dashes and underscores; and no number that a resolver would take for an
+ * address of its own making: "1" is 0.0.0.1 to it. Four numbers are an address, and are taken. */
+bool mu_is_host_name(const char *text);
 
 /* HOST, HOST:PORT, [V6], [V6]:PORT, or a bare V6 address. Port 0..65535; `default_port` when absent
  * (-1: required). Source: parity with torchrun's endpoint grammar. `host` gets the text without

@@ -124,7 +124,7 @@ void job_keep(struct job *j);
 /* And with it all its nodes. */
 void job_keep_round(struct job *j);
 
-/* The cause as it is now into a fresh incident. */
+/* The cause as it is now into an incident. */
 void job_keep_cause(const struct job *j, struct job_incident *ret);
 /* incident.c */
 void job_begin_incident(struct job *j, enum job_decision d);
@@ -135,9 +135,6 @@ void job_abandon_incident(struct job *j);
 /* The round of the last one is over, or the next has begun: it says so. */
 void job_end_incident(struct job *j);
 void job_follow_incident(struct job *j);
-
-/* "2026-11-30T12:00:00Z". Appends to b. */
-void words_time(int64_t unix_ms, struct mu_buf *b);
 
 /* Does this node still owe its word before the old round is surely over? */
 static inline bool owes_stopped(const struct job_node *n)

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/date.h"
+
 #define FIRST_SLOTS 8
 
 /* FNV-1a: node ids are random already; this only spreads them. */
@@ -139,16 +141,13 @@ int roster_check_second(const struct job *j,
         !roster_has_member(j))
         return 0;
     const struct job_node *n = &j->nodes[j->members[0]];
-    struct mu_buf since;
-    mu_buf_init(&since, j->mem);
-    words_time(j->created_unix_ms, &since);
-    (void)mu_err_set(err, -EACCES,
-                     "job '" UNNAMED "' runs here since %s (%" PRId64 " s), on %.40s, pid %" PRId64
-                     ": give this one an id of its own (--rdzv-id), or no endpoint (--standalone)",
-                     mu_buf_cstr(&since), (unix_ms - j->created_unix_ms) / 1000, n->hello.host,
-                     n->hello.pid);
-    mu_buf_fini(&since);
-    return -EACCES;
+    char since[32];
+    (void)mu_date(j->created_unix_ms > 0 ? j->created_unix_ms : 0, since);
+    return mu_err_set(err, -EACCES,
+                      "job '" UNNAMED "' runs here since %.19sZ (%" PRId64
+                      " s), on %.40s, pid %" PRId64
+                      ": give this one an id of its own (--rdzv-id), or no endpoint (--standalone)",
+                      since, (unix_ms - j->created_unix_ms) / 1000, n->hello.host, n->hello.pid);
 }
 
 static int check_node_rank(const struct job *j, const struct ctl_hello *h, struct mu_err *err)

@@ -101,22 +101,6 @@ static void hints(const struct job *j, struct mu_buf *b)
             mu_quote(shown, sizeof shown, mu_str_of(j->neighbour, strlen(j->neighbour))));
 }
 
-/* The civil calendar: 400 years have 146,097 days, and March is a good first month. */
-void words_time(int64_t unix_ms, struct mu_buf *b)
-{
-    int64_t s = unix_ms > 0 ? unix_ms / 1000 : 0;
-    int64_t z = s / 86400 + 719468;
-    int64_t era_day = z % 146097;
-    int64_t year = (era_day - era_day / 1460 + era_day / 36524 - era_day / 146096) / 365;
-    int64_t day = era_day - (365 * year + year / 4 - year / 100);
-    int64_t month = (5 * day + 2) / 153;
-    int64_t civil_month = month < 10 ? month + 3 : month - 9;
-    (void)mu_buf_addf(
-        b, "%04" PRId64 "-%02" PRId64 "-%02" PRId64 "T%02" PRId64 ":%02" PRId64 ":%02" PRId64 "Z",
-        year + z / 146097 * 400 + (civil_month <= 2), civil_month, day - (153 * month + 2) / 5 + 1,
-        s / 3600 % 24, s / 60 % 60, s % 60);
-}
-
 static void gathering_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
 {
     if (!j->has_spec) {

@@ -22,12 +22,6 @@ enum {
     ASIDE_BYTES = 64
 };
 
-static void closedirp(DIR **d)
-{
-    if (*d != NULL)
-        (void)closedir(*d);
-}
-
 /* fn for each entry of folder `at`/`name` but "." and "..". Stops at the first failure. */
 typedef int each_fn(int at, const char *name, bool is_folder, int depth);
 
@@ -46,7 +40,7 @@ static int for_each(int at, const char *name, int depth, each_fn *fn)
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    MU_CLEANUP(closedirp) DIR *d = fdopendir(fd);
+    MU_CLEANUP(mu_closedirp) DIR *d = fdopendir(fd);
     if (d == NULL) {
         int r = -errno;
         (void)close(fd);
