@@ -7,6 +7,7 @@ void job_begin_incident(struct job *j, enum job_decision d)
 {
     struct job_incident *in = &j->incident;
     bool ran = j->round_nodes > 0; /* Else nodes were only gathering. */
+    *in = (struct job_incident){0};
     job_keep_cause(j, in);
     in->number = ++j->incident_count;
     in->round = j->round;
@@ -25,25 +26,14 @@ void job_begin_incident(struct job *j, enum job_decision d)
 void job_explain_incident(struct job *j)
 {
     struct job_incident *in = &j->incident;
-    struct job_incident anew;
     if (in->number == 0 || in->round != j->round || in->stopped_unix_ms != 0)
         return; /* RECOVERING: it has not begun; or it began in a former life. */
-    job_keep_cause(j, &anew);
-    anew.number = in->number;
-    anew.round = in->round;
-    anew.restarts = j->restarts;
-    anew.max_restarts = in->max_restarts;
-    anew.nodes = in->nodes;
-    anew.world = in->world;
-    anew.gathering_unix_ms = in->gathering_unix_ms;
-    anew.started_unix_ms = in->started_unix_ms;
-    anew.running_unix_ms = in->running_unix_ms;
-    anew.decided_unix_ms = in->decided_unix_ms;
+    job_keep_cause(j, in);
+    in->restarts = j->restarts;
     enum job_decision d = j->final         ? JOB_DECIDED_FAIL
                           : j->was_charged ? JOB_DECIDED_RESTART
                                            : JOB_DECIDED_REGROUP;
-    (void)mu_strcopy(anew.decision, sizeof anew.decision, job_decision_name(d));
-    *in = anew;
+    (void)mu_strcopy(in->decision, sizeof in->decision, job_decision_name(d));
     job_act(j, JOB_ACT_INCIDENT, JOB_NO_NODE, CTL_TYPE_COUNT);
 }
 

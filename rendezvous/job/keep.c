@@ -80,7 +80,6 @@ void job_keep_cause(const struct job *j, struct job_incident *ret)
 {
     static const struct mu_cause none = MU_CAUSE_INIT;
     const struct mu_cause *c = j->has_cause && j->cause.round == j->round ? &j->cause : &none;
-    *ret = (struct job_incident){0};
     CAUSE_OUT(ret, c);
 }
 

@@ -99,33 +99,17 @@ static void supersede(struct job *j, const struct mu_cause *c, const char *outpu
     j->durable = true; /* Everybody is told anew. */
 }
 
-/* Is this node's failure better than the cause, as far as it has said? */
-static bool weigh(struct job *j,
-                  const struct job_node *n,
-                  const struct mu_cause *c,
-                  const char *output,
-                  bool at_once)
-{
-    struct mu_cause of_rank = as_of_rank(n, c, j->cause.blame);
-    bool better = mu_cause_is_better(&of_rank, &j->cause, at_once);
-    if (better)
-        supersede(j, c, output);
-    return better;
-}
-
-/* The cause names a rank, whose failure may be known already. Only that rank's own counts here: who
- * was no better than the former cause is no better now. */
-static bool follow_blame(struct job *j, bool at_once)
+/* The member that told of this rank's failure; NULL: none has. */
+static const struct job_node *teller_of(const struct job *j, int32_t rank)
 {
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         if (j->members[r] == JOB_NO_NODE)
             continue;
         const struct job_node *n = &j->nodes[j->members[r]];
-        const struct job_failure *f = n->failure;
-        if (f != NULL && as_of_rank(n, &f->cause, j->cause.blame).rank == j->cause.blame)
-            return weigh(j, n, &f->cause, f->output, at_once);
+        if (n->failure != NULL && as_of_rank(n, &n->failure->cause, rank).rank == rank)
+            return n;
     }
-    return false;
+    return NULL;
 }
 
 void job_tell_cause(struct job *j)
@@ -149,24 +133,33 @@ static void remember(
     (void)snprintf(n->failure->output, sizeof n->failure->output, "%s", output);
 }
 
-void job_weigh_cause(
-    struct job *j, int64_t now_ns, struct job_node *n, const struct mu_cause *c, const char *output)
+void job_weigh_cause(struct job *j,
+                     int64_t now_ns,
+                     struct job_node *teller,
+                     const struct mu_cause *c,
+                     const char *output)
 {
     bool at_once = now_ns - j->since_ns <= MU_SETTLE_NS;
-    remember(j, n, c, output, at_once);
+    const struct job_node *n = teller;
+    remember(j, teller, c, output, at_once);
     if (!knows_cause(j))
         return;
-    const struct job former = *j; /* Of it, the cause and who it cost. */
-    if (!weigh(j, n, c, output, at_once))
-        return;
-    uint32_t steps = 0;
-    while (steps <= j->round_nodes && j->cause.blame >= 0 && follow_blame(j, at_once))
-        steps++;
-    if (steps > j->round_nodes) { /* They name each other in a circle: the first stays. */
-        j->cause = former.cause;
-        memcpy(j->cause_output, former.cause_output, sizeof j->cause_output);
-        memcpy(j->spent_by, former.spent_by, sizeof j->spent_by);
-        job_explain_incident(j);
-        j->new_cause = false;
+    /* A better cause may name a rank whose failure is known already, which may name another. Only a
+     * named rank's own counts: who was no better than the former cause is no better now. */
+    const struct mu_cause *best = &j->cause;
+    const char *best_output = NULL;
+    for (uint32_t steps = 0; n != NULL; steps++) {
+        struct mu_cause of_rank = as_of_rank(n, c, best->blame);
+        if (!mu_cause_is_better(&of_rank, best, at_once))
+            break;
+        if (steps > j->round_nodes)
+            return; /* They name each other in a circle: the first stays. */
+        best = c;
+        best_output = output;
+        n = best->blame >= 0 ? teller_of(j, best->blame) : NULL;
+        c = n != NULL ? &n->failure->cause : NULL;
+        output = n != NULL ? n->failure->output : NULL;
     }
+    if (best != &j->cause)
+        supersede(j, best, best_output);
 }
