@@ -62,6 +62,12 @@ int64_t cli_age_ms(const cJSON *answer, const cJSON *o, const char *key)
     return now > then ? now - then : 0;
 }
 
+bool cli_job_is_over(const cJSON *job)
+{
+    const char *state = cli_text(job, "state");
+    return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0;
+}
+
 const cJSON *cli_job_find(const cJSON *answer, const char *id)
 {
     const cJSON *job = NULL;

@@ -24,6 +24,9 @@ const cJSON *cli_object(const cJSON *o, const char *key); /* NULL when absent or
 /* Milliseconds from the time under `key` to the answer's own "now"; -1 when it is not known. */
 int64_t cli_age_ms(const cJSON *answer, const cJSON *o, const char *key);
 
+/* succeeded, or failed. */
+bool cli_job_is_over(const cJSON *job);
+
 /* A job by its id: the living one, or the one that ended last. NULL: none. */
 const cJSON *cli_job_find(const cJSON *answer, const char *id);
 

@@ -36,12 +36,6 @@ static void cell_state(struct cli_table *t, const char *state)
     cli_cell(t, colour_of(state), state);
 }
 
-static bool is_ended(const cJSON *job)
-{
-    const char *state = cli_text(job, "state");
-    return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0;
-}
-
 /* --- cells --- */
 
 static void cell_number(struct cli_table *t, const cJSON *o, const char *key)
@@ -172,7 +166,7 @@ static void
 add_cause(struct mu_buf *out, const cJSON *answer, const cJSON *job, const struct cli_style *style)
 {
     const cJSON *cause = cli_object(job, "last_cause");
-    bool over = is_ended(job) && strcmp(cli_text(job, "state"), "failed") == 0;
+    bool over = strcmp(cli_text(job, "state"), "failed") == 0;
     int64_t age = cli_age_ms(answer, cause, "at");
     int64_t after = cli_number(job, "consequences", 0);
     if (cause == NULL || over)
@@ -203,7 +197,7 @@ static void add_job_head(struct mu_buf *out,
                          const struct cli_style *style)
 {
     const char *state = cli_text(job, "state");
-    bool ended = is_ended(job);
+    bool ended = cli_job_is_over(job);
     int64_t max = cli_number(job, "max_restarts", 0);
     int64_t used = cli_number(job, "restarts", 0);
     int64_t age = cli_age_ms(answer, job, ended ? "ended_at" : "created_at");
@@ -228,7 +222,7 @@ add_job(struct mu_buf *out, const cJSON *answer, const cJSON *job, const struct 
 {
     (void)mu_buf_adds(out, "\n");
     add_job_head(out, answer, job, style);
-    if (!is_ended(job))
+    if (!cli_job_is_over(job))
         add_job_nodes(out, job, style);
 }
 
@@ -255,7 +249,7 @@ static void add_all_jobs(struct mu_buf *out, const cJSON *answer, const struct c
     cJSON_ArrayForEach(job, cli_list(answer, "jobs"))
     {
         any = true;
-        if (is_ended(job) && ++ended > ENDED_SHOWN)
+        if (cli_job_is_over(job) && ++ended > ENDED_SHOWN)
             continue;
         add_job(out, answer, job, style);
     }
@@ -320,7 +314,7 @@ void cli_page_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_sty
             cell_number(t, job, "round");
             cli_cellf(t, CLI_PLAIN, "%" PRId64 "/%" PRId64, cli_number(job, "restarts", 0),
                       cli_number(job, "max_restarts", 0));
-            if (is_ended(job))
+            if (cli_job_is_over(job))
                 cli_cell(t, CLI_PLAIN, "");
             else if (min == max)
                 cli_cellf(t, CLI_PLAIN, "%" PRId64 "/%" PRId64, nodes, max);
@@ -352,7 +346,7 @@ static void each_node(struct mu_buf *out,
     if (t != NULL)
         cJSON_ArrayForEach(job, cli_list(answer, "jobs"))
         {
-            if (only != NULL ? job != only : is_ended(job))
+            if (only != NULL ? job != only : cli_job_is_over(job))
                 continue;
             cJSON_ArrayForEach(node, cli_list(job, "nodes")) add(t, out->mem, job, node);
         }

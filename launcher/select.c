@@ -1,14 +1,6 @@
 #include "launcher/select.h"
 
-#include <string.h>
-
 #include "launcher/answer.h"
-
-static bool is_over(const cJSON *job)
-{
-    const char *state = cli_text(job, "state");
-    return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0;
-}
 
 /* Copies `item` behind the list. Returns the copy, or NULL. */
 static cJSON *add_copy(cJSON *list, const cJSON *item)
@@ -65,7 +57,7 @@ static bool add_nodes(cJSON *list, const cJSON *answer, bool workers, const char
     const cJSON *node = NULL;
     cJSON_ArrayForEach(job, cli_list(answer, "jobs"))
     {
-        if (only != NULL ? job != only : is_over(job))
+        if (only != NULL ? job != only : cli_job_is_over(job))
             continue;
         cJSON_ArrayForEach(
             node, cli_list(job, "nodes")) if (!(workers ? add_workers(list, job, node)

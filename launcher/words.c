@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/shown.h"
 
 struct unit {
     int64_t s;
@@ -77,12 +78,10 @@ void cli_add_plain(struct mu_buf *b, const char *text)
     size_t n = strlen(text);
     for (size_t i = 0; i < n;) {
         size_t len = mu_utf8_len(text + i, n - i);
-        unsigned char c = (unsigned char)text[i];
-        bool c1 = len == 2 && c == 0xc2 && (unsigned char)text[i + 1] < 0xa0;
-        if (len == 0 || c < 0x20 || c == 0x7f || c1)
-            (void)mu_buf_adds(b, "?");
-        else
+        if (mu_shown_len(text + i, n - i) > 0)
             (void)mu_buf_add(b, text + i, len);
+        else
+            (void)mu_buf_adds(b, "?");
         i += len > 0 ? len : 1;
     }
 }
