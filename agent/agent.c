@@ -454,6 +454,7 @@ static void report_failures(const struct agent *a, uint32_t lines)
     struct report_worker *w = mu_zalloc(mu_mem_default(), a->failed_count * sizeof *w);
     if (w == NULL)
         return;
+    const struct failed *cause = cause_here(a);
     for (uint32_t i = 0; i < a->failed_count; i++) {
         const struct failed *f = &a->failed[i];
         w[i] = (struct report_worker){
@@ -466,7 +467,7 @@ static void report_failures(const struct agent *a, uint32_t lines)
             .text = f->error_text,
             .has_output = f->has_output,
             .extra = f->exit.oom_killed ? "killed by the kernel: out of memory" : NULL,
-            .is_cause = f == cause_here(a)};
+            .is_cause = f == cause};
     }
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
@@ -481,7 +482,8 @@ static void copy_error_file(const struct agent *a)
     const char *to = getenv("TORCHELASTIC_ERROR_FILE");
     if (to == NULL || to[0] == '\0' || a->failed_count == 0)
         return;
-    const struct failed *f = cause_here(a) != NULL ? cause_here(a) : &a->failed[0];
+    const struct failed *cause = cause_here(a);
+    const struct failed *f = cause != NULL ? cause : &a->failed[0];
     if (f->error_path == NULL)
         return;
     struct mu_err err = {0};

@@ -9,40 +9,30 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "agent/workers/family.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
 enum {
-    STAT_BYTES = 1024,
-    FIELD_STATE = 3, /* As proc(5) numbers them. */
+    CHILDREN_BYTES = 1024, /* Of a list of children, as much as is looked at. */
+    FIELD_STATE = 3,       /* As proc(5) numbers them. */
     FIELD_UTIME = 14,
     FIELD_CSTIME = 17,
     DESCENDANTS_MAX = 512, /* Looked at; more take part in the work of those. */
     AGAIN_S = 10           /* What is told is told again: a server may have been restarted. */
 };
 
-static void closedirp(DIR **d)
-{
-    if (*d != NULL)
-        (void)closedir(*d);
-}
-
 /* State, and CPU time with that of children it has waited for, in clock ticks. False: it is gone.
  */
 static bool read_stat(int32_t pid, char *ret_state, uint64_t *ret_cpu)
 {
-    char path[32];
-    char text[STAT_BYTES];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    MU_CLEANUP(mu_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (n <= 0)
+    char text[FAMILY_STAT_BYTES];
+    if (!family_stat(pid, text, sizeof text))
         return false;
-    text[n] = '\0';
-    char *at = strrchr(text, ')'); /* The name may hold anything. */
+    const char *at = text;
     *ret_cpu = 0;
-    for (int field = FIELD_STATE; at != NULL && field <= FIELD_CSTIME; field++) {
+    for (int field = FIELD_STATE; field <= FIELD_CSTIME; field++) {
         at = strchr(at, ' ');
         if (at == NULL)
             return false;
@@ -54,7 +44,7 @@ static bool read_stat(int32_t pid, char *ret_state, uint64_t *ret_cpu)
             ticks = ticks * 10 + (uint64_t)(*d - '0');
         *ret_cpu += ticks;
     }
-    return at != NULL;
+    return true;
 }
 
 /* CPU time of what descends from it. Each thread has children of its own. */
@@ -63,10 +53,10 @@ static uint64_t cpu_below(int32_t pid, int *left)
     char path[64];
     uint64_t sum = 0;
     (void)snprintf(path, sizeof path, "/proc/%d/task", pid);
-    MU_CLEANUP(closedirp) DIR *tasks = opendir(path);
+    MU_CLEANUP(mu_closedirp) DIR *tasks = opendir(path);
     for (const struct dirent *e = tasks != NULL ? readdir(tasks) : NULL; e != NULL;
          e = readdir(tasks)) {
-        char text[STAT_BYTES];
+        char text[CHILDREN_BYTES];
         if (e->d_name[0] == '.')
             continue;
         (void)snprintf(path, sizeof path, "/proc/%d/task/%.20s/children", pid, e->d_name);

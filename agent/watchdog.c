@@ -2,13 +2,12 @@
 #include "agent/watchdog.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cleanup.h"
+#include "agent/workers/family.h"
 #include "base/clock.h"
 #include "base/mem.h"
 
@@ -19,16 +18,8 @@ enum {
 
 static bool sleeps_uninterruptibly(int32_t pid)
 {
-    char path[32];
-    char text[256];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    MU_CLEANUP(mu_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (n <= 0)
-        return false;
-    text[n] = '\0';
-    const char *name_end = strrchr(text, ')'); /* The name may hold anything. */
-    return name_end != NULL && strncmp(name_end, ") D", 3) == 0;
+    char stat[FAMILY_STAT_BYTES];
+    return family_stat(pid, stat, sizeof stat) && strncmp(stat, " D", 2) == 0;
 }
 
 static void on_look(uv_timer_t *t)

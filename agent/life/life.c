@@ -589,11 +589,19 @@ static int spawned(struct life *l, int64_t now_ns, const struct life_event *ev)
     return 0;
 }
 
-static int spawn_failed(struct life *l, int64_t now_ns, const struct life_event *ev)
+/* Its pid is that of this round only once all have been started. */
+static struct mu_cause
+cause_of_worker(const struct life *l, enum mu_cause_kind kind, const struct life_event *ev)
 {
-    struct mu_cause c = cause_here(l, MU_CAUSE_SPAWN_FAILED, ev->text, ev->unix_ms);
+    struct mu_cause c = cause_here(l, kind, ev->text, ev->unix_ms);
     c.local_rank = (int32_t)ev->local_rank;
     c.rank = (int32_t)l->start.rank_base + c.local_rank;
+    return c;
+}
+
+static int spawn_failed(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    struct mu_cause c = cause_of_worker(l, MU_CAUSE_SPAWN_FAILED, ev);
     fail_here(l, &c, NULL);
     return LIFE_EV_BROKEN;
 }
@@ -616,10 +624,8 @@ static void record_exit(struct life *l, const struct life_event *ev)
 
 static struct mu_cause cause_of_exit(const struct life *l, const struct life_event *ev)
 {
-    struct mu_cause c = cause_here(
-        l, ev->status > 0 ? MU_CAUSE_WORKER_EXIT : MU_CAUSE_WORKER_SIGNAL, ev->text, ev->unix_ms);
-    c.local_rank = (int32_t)ev->local_rank;
-    c.rank = (int32_t)l->start.rank_base + c.local_rank;
+    struct mu_cause c =
+        cause_of_worker(l, ev->status > 0 ? MU_CAUSE_WORKER_EXIT : MU_CAUSE_WORKER_SIGNAL, ev);
     c.pid = l->pids[ev->local_rank];
     c.exit_code = ev->status > 0 ? ev->status : 0;
     c.signo = ev->status < 0 ? -ev->status : 0;
@@ -660,9 +666,7 @@ static int tell_silent(struct life *l, int64_t now_ns, const struct life_event *
 
 static int worker_hung(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
-    struct mu_cause c = cause_here(l, MU_CAUSE_NO_PROGRESS, ev->text, ev->unix_ms);
-    c.local_rank = (int32_t)ev->local_rank;
-    c.rank = (int32_t)l->start.rank_base + c.local_rank;
+    struct mu_cause c = cause_of_worker(l, MU_CAUSE_NO_PROGRESS, ev);
     c.pid = l->pids[ev->local_rank];
     fail_here(l, &c, ev->output);
     return LIFE_EV_BROKEN;
@@ -723,6 +727,13 @@ static void signal_workers(struct life *l, int64_t now_ns)
     l->stop_deadline_ns = now_ns + l->config.grace_ns;
 }
 
+static void kill_workers(struct life *l, int64_t now_ns)
+{
+    act(l, LIFE_ACT_KILL);
+    l->killed = true;
+    l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+}
+
 /* The ladder's first rung: the signal that was asked for, or SIGTERM. Nothing to do where nothing
  * is left. */
 static int stop_workers(struct life *l, int64_t now_ns, const struct life_event *ev)
@@ -737,19 +748,14 @@ static int stop_workers(struct life *l, int64_t now_ns, const struct life_event 
     if (l->gone)
         return nothing_left(l);
     if (l->kill_at_once) {
-        act(l, LIFE_ACT_KILL);
-        l->killed = true;
-        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+        kill_workers(l, now_ns);
         return 0;
     }
     if (l->alive > 0 && now_ns < l->signal_at_ns)
         return 0;
     signal_workers(l, now_ns);
-    if (l->alive == 0) { /* Only what the workers left behind: it gets no grace. */
-        act(l, LIFE_ACT_KILL);
-        l->killed = true;
-        l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
-    }
+    if (l->alive == 0) /* Only what the workers left behind: it gets no grace. */
+        kill_workers(l, now_ns);
     return 0;
 }
 
@@ -973,13 +979,11 @@ static void say_who_is_killed(struct life *l, int64_t now_ns)
 }
 
 /* The ladder's last rung. */
-static void kill_workers(struct life *l, int64_t now_ns)
+static void kill_late_workers(struct life *l, int64_t now_ns)
 {
     if (l->spawned)
         say_who_is_killed(l, now_ns);
-    act(l, LIFE_ACT_KILL);
-    l->killed = true;
-    l->stop_deadline_ns = now_ns + MU_KILL_WAIT_NS;
+    kill_workers(l, now_ns);
 }
 
 /* Told once more while stopping: no more grace. */
@@ -998,7 +1002,7 @@ static int signal_stopping(struct life *l, int64_t now_ns, const struct life_eve
         return 0;
     }
     if (!l->killed)
-        kill_workers(l, now_ns);
+        kill_late_workers(l, now_ns);
     return 0;
 }
 
@@ -1098,6 +1102,12 @@ static int64_t server_word_at(const struct life *l)
     return since + MU_FIRST_WORD_NS > l->next_word_ns ? since + MU_FIRST_WORD_NS : l->next_word_ns;
 }
 
+/* Between words of one wait. */
+static int64_t longer_gap(int64_t gap_ns)
+{
+    return gap_ns * 2 > MU_WORD_GAP_MAX_NS ? MU_WORD_GAP_MAX_NS : gap_ns * 2;
+}
+
 /* No wait is silent: before 5 s have passed, and then with growing gaps, say what is wrong. */
 static void say_what_is_wrong(struct life *l, int64_t now_ns)
 {
@@ -1106,8 +1116,7 @@ static void say_what_is_wrong(struct life *l, int64_t now_ns)
     if (now_ns < server_word_at(l))
         return;
     l->next_word_ns = now_ns + l->word_gap_ns;
-    l->word_gap_ns =
-        l->word_gap_ns * 2 > MU_WORD_GAP_MAX_NS ? MU_WORD_GAP_MAX_NS : l->word_gap_ns * 2;
+    l->word_gap_ns = longer_gap(l->word_gap_ns);
     int64_t end_ns = needs_server(l) ? give_up_at(l) : NEVER;
     if (end_ns != NEVER)
         (void)snprintf(until, sizeof until, "trying for another %" PRId64 " s",
@@ -1215,8 +1224,7 @@ static void say_who_stays(struct life *l, int64_t now_ns)
     if (l->gone || now_ns < l->stop_word_ns)
         return;
     l->stop_word_ns = now_ns + l->stop_gap_ns;
-    l->stop_gap_ns =
-        l->stop_gap_ns * 2 > MU_WORD_GAP_MAX_NS ? MU_WORD_GAP_MAX_NS : l->stop_gap_ns * 2;
+    l->stop_gap_ns = longer_gap(l->stop_gap_ns);
     int64_t left_s = l->stop_deadline_ns > now_ns ? (l->stop_deadline_ns - now_ns) / NS_PER_S : 0;
     struct mu_buf b;
     mu_buf_init(&b, l->mem);
@@ -1244,7 +1252,7 @@ static int stopping_deadline(struct life *l, int64_t now_ns, const struct life_e
         return 0;
     }
     if (!l->killed) {
-        kill_workers(l, now_ns);
+        kill_late_workers(l, now_ns);
         return 0;
     }
     /* The kernel cannot end them: this node is unhealthy. Never a wait without end. */

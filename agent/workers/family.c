@@ -42,32 +42,28 @@ static int each_number(int fd, family_fn *fn, void *arg)
     }
 }
 
-/* What /proc/<name>/stat says after the process's name, which may hold blanks and brackets itself.
- * Returns false when there is no such process. */
-static bool read_stat(int proc_fd, const char *name, char *ret, size_t cap)
+bool family_stat(pid_t pid, char *ret, size_t cap)
 {
     char path[32];
-    char text[512];
-    (void)snprintf(path, sizeof(path), "%.20s/stat", name);
-    MU_CLEANUP(mu_closep) int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    MU_CLEANUP(mu_closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, ret, cap - 1);
     if (n <= 0)
         return false;
-    text[n] = '\0';
-    const char *end = strrchr(text, ')');
-    if (end == NULL)
+    ret[n] = '\0';
+    const char *name_end = strrchr(ret, ')');
+    if (name_end == NULL)
         return false;
-    (void)snprintf(ret, cap, "%s", end + 1); /* Shorter than `text`. */
+    memmove(ret, name_end + 1, strlen(name_end + 1) + 1);
     return true;
 }
 
-static pid_t parent_of(int proc_fd, const char *name)
+static pid_t parent_of(pid_t pid)
 {
-    char stat[512];
+    char stat[FAMILY_STAT_BYTES];
     int parent = 0;
-    return read_stat(proc_fd, name, stat, sizeof(stat)) && sscanf(stat, " %*c %d", &parent) == 1
-               ? parent
-               : 0;
+    return family_stat(pid, stat, sizeof stat) && sscanf(stat, " %*c %d", &parent) == 1 ? parent
+                                                                                        : 0;
 }
 
 /* Field 9 are its flags; PF_EXITING is set before it closes its first file. */
@@ -76,37 +72,26 @@ bool family_is_ending(pid_t pid)
     enum {
         EXITING = 0x4
     };
-    char stat[512];
-    char name[24];
+    char stat[FAMILY_STAT_BYTES];
     char state = ' ';
     unsigned flags = 0;
-    (void)snprintf(name, sizeof(name), "%d", (int)pid);
-    MU_CLEANUP(mu_closep) int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (proc < 0 || !read_stat(proc, name, stat, sizeof(stat)) ||
+    if (!family_stat(pid, stat, sizeof stat) ||
         sscanf(stat, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
         return false;
     return state == 'Z' || state == 'X' || (flags & EXITING) != 0;
-}
-
-static void closedirp(DIR **d)
-{
-    if (*d != NULL)
-        (void)closedir(*d);
 }
 
 /* Where the kernel has no `children` files (CONFIG_PROC_CHILDREN): every process is asked for its
  * parent. */
 static int each_by_parent(family_fn *fn, void *arg)
 {
-    MU_CLEANUP(closedirp) DIR *proc = opendir("/proc");
+    MU_CLEANUP(mu_closedirp) DIR *proc = opendir("/proc");
     if (proc == NULL)
         return -errno;
     pid_t self = getpid();
     for (const struct dirent *e = readdir(proc); e != NULL; e = readdir(proc)) {
-        if (!isdigit((unsigned char)e->d_name[0]) || parent_of(dirfd(proc), e->d_name) != self)
-            continue;
         int pid = 0;
-        if (sscanf(e->d_name, "%d", &pid) == 1)
+        if (sscanf(e->d_name, "%d", &pid) == 1 && parent_of(pid) == self)
             fn(arg, pid);
     }
     return 0;

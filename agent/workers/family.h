@@ -15,6 +15,14 @@ typedef void family_fn(void *arg, pid_t pid);
  * Returns 0, or a negative errno when there is no /proc to look into. */
 int family_each(family_fn *fn, void *arg);
 
+enum {
+    FAMILY_STAT_BYTES = 1024
+};
+/* What proc(5) shows of process `pid` in its file stat, from field 3 on: " S 1 ...". The name
+ * before it may hold blanks and brackets itself. ret has room for cap bytes, FAMILY_STAT_BYTES for
+ * all fields. Returns false when there is no such process. Takes no memory. */
+bool family_stat(pid_t pid, char *ret, size_t cap);
+
 /* The kernel is taking it apart already, or it waits to be reaped. */
 bool family_is_ending(pid_t pid);
 
