@@ -38,15 +38,11 @@ void tcp_fail(struct tcp *c, const struct muster_cause *cause)
     c->failed = true;
     c->cause = *cause;
     c->linger_ns = mu_now_ns() + LINGER_NS;
-    struct link_abort words = {
-        .peer = cause->peer, .code = cause->code, .phase = (uint32_t)cause->phase};
-    memcpy(words.text, cause->text, sizeof words.text);
-    struct link_head head = {.type = LINK_ABORT, .bytes = sizeof words};
     for (uint32_t i = 0; i < c->f.size; i++) {
         struct link *l = &c->links[i];
         if (l->fd < 0)
             continue;
-        (void)link_send(l, &head, &words); /* Without memory the end has to speak for itself. */
+        (void)link_send_abort(l, cause); /* Without memory the end has to speak for itself. */
         if (l->out.n == 0)
             (void)shutdown(l->fd, SHUT_WR);
     }

@@ -65,6 +65,15 @@ int link_send(struct link *l, const struct link_head *head, const void *payload)
     return sent == total ? 0 : keep_rest(l, v, MU_COUNT(v), sent);
 }
 
+int link_send_abort(struct link *l, const struct muster_cause *cause)
+{
+    struct link_abort words = {
+        .peer = cause->peer, .code = cause->code, .phase = (uint32_t)cause->phase};
+    struct link_head head = {.type = LINK_ABORT, .bytes = sizeof words};
+    memcpy(words.text, cause->text, sizeof words.text);
+    return link_send(l, &head, &words);
+}
+
 void link_flush(struct link *l)
 {
     while (l->fd >= 0 && l->out.n > 0) {

@@ -76,6 +76,8 @@ void link_fini(struct link *l);         /* Closes. */
  * at once is copied. Returns 0, or -ENOMEM. A broken link is not an error here: reading finds it.
  */
 int link_send(struct link *l, const struct link_head *head, const void *payload);
+/* The last frame of a link: that this rank failed, and why. As link_send(). */
+int link_send_abort(struct link *l, const struct muster_cause *cause);
 /* Go on with what is left over. */
 void link_flush(struct link *l);
 

@@ -630,14 +630,10 @@ static int connect_all(struct mesh *m)
 /* Who is connected hears why nothing comes of it. */
 static void tell_all(const struct tcp_fabric *f, const struct muster_cause *cause)
 {
-    struct link_abort words = {
-        .peer = cause->peer, .code = cause->code, .phase = (uint32_t)cause->phase};
-    struct link_head head = {.type = LINK_ABORT, .bytes = sizeof words};
-    memcpy(words.text, cause->text, sizeof words.text);
     for (uint32_t i = 0; i < f->size; i++) {
         struct link l;
         link_init(&l, f->mesh[i]);
-        (void)link_send(&l, &head, &words); /* A new connection has room; else its end must do. */
+        (void)link_send_abort(&l, cause); /* A new connection has room; else its end must do. */
         mu_buf_fini(&l.out);
     }
 }
