@@ -10,9 +10,11 @@
 #include "base/str.h"
 #include "rendezvous/server/server.h"
 
+#define LIFE_BACKLOG 64
+
 void hosting_init(struct hosting *h, uv_loop_t *loop)
 {
-    *h = (struct hosting){.loop = loop, .next_store_fd = -1, .store_host = "*"};
+    *h = (struct hosting){.loop = loop, .life_fd = -1, .next_store_fd = -1, .store_host = "*"};
 }
 
 static struct srv_config config_for(unsigned services, const char *host, uint16_t port)
@@ -34,6 +36,16 @@ int hosting_serve_rdzv(
     if (r == 0)
         *ret_port = srv_port(h->rdzv);
     return r;
+}
+
+/* At every address: by which of them the server sees us may change. Nobody is accepted; once so
+ * many have looked that no more fit, looking says nothing, which is as good as before. */
+uint16_t hosting_life_port(struct hosting *h)
+{
+    struct mu_err err = {0};
+    if (h->life_fd < 0)
+        h->life_fd = mu_listen("*", 0, LIFE_BACKLOG, &h->life_port, &err);
+    return h->life_fd >= 0 ? h->life_port : 0; /* Without one our silence must tell. */
 }
 
 void hosting_store_at_rdzv(struct hosting *h)
@@ -115,6 +127,9 @@ void hosting_close(struct hosting *h)
     close_server(h, &h->store);
     close_server(h, &h->rdzv);
     hosting_release_store(h);
+    if (h->life_fd >= 0)
+        (void)close(h->life_fd);
+    h->life_fd = -1;
 }
 
 bool hosting_is_closed(const struct hosting *h)

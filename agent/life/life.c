@@ -316,6 +316,8 @@ static int beat_answered(struct life *l, int64_t now_ns, const struct life_event
 {
     int64_t seq = ev->msg->u.beat.seq;
     l->needed_since_ns = NEVER; /* It serves us. */
+    l->next_word_ns = 0;
+    l->word_gap_ns = FIRST_WORD_NS;
     if (seq > 0 && seq <= l->beat_seq && seq > l->beat_seq - LIFE_BEATS_REMEMBERED) {
         int64_t sent = l->beat_sent_ns[seq % LIFE_BEATS_REMEMBERED];
         l->heard_ns = sent > l->heard_ns ? sent : l->heard_ns;
@@ -815,19 +817,35 @@ static bool server_given_up(struct life *l, int64_t now_ns, int64_t unix_ms)
     return true;
 }
 
+/* Since when there is something to be said of the link: it is not there, or is and nobody answers
+ * on it. */
+static int64_t wrong_since(const struct life *l)
+{
+    int64_t since = missing_since(l);
+    return l->link_up && since != NEVER && since < l->hello_sent_ns ? l->hello_sent_ns : since;
+}
+
 /* No wait is silent: after 5 s, and then with growing gaps, say what is wrong with the link. */
 static void say_what_is_wrong(struct life *l, int64_t now_ns)
 {
     char text[400];
-    int64_t since = missing_since(l);
-    if (l->link_up || since == NEVER || now_ns < l->next_word_ns || now_ns - since < FIRST_WORD_NS)
+    char limit[40] = "";
+    int64_t since = wrong_since(l);
+    if (since == NEVER || now_ns < l->next_word_ns || now_ns - since < FIRST_WORD_NS)
         return;
     l->next_word_ns = now_ns + l->word_gap_ns;
     l->word_gap_ns = l->word_gap_ns * 2 > WORD_GAP_MAX_NS ? WORD_GAP_MAX_NS : l->word_gap_ns * 2;
-    (void)snprintf(text, sizeof text,
-                   "no rendezvous server for %" PRId64 " s, trying for another %" PRId64
-                   " s: %.255s",
-                   (now_ns - since) / NS_PER_S, (give_up_at(l) - now_ns) / NS_PER_S, l->last_error);
+    if (give_up_at(l) != NEVER)
+        (void)snprintf(limit, sizeof limit, ", %s for another %" PRId64 " s",
+                       l->link_up ? "waiting" : "trying", (give_up_at(l) - now_ns) / NS_PER_S);
+    if (l->link_up)
+        (void)snprintf(text, sizeof text,
+                       "the rendezvous server has not answered for %" PRId64
+                       " s, though the connection to it stands%s",
+                       (now_ns - since) / NS_PER_S, limit);
+    else
+        (void)snprintf(text, sizeof text, "no rendezvous server for %" PRId64 " s%s: %.255s",
+                       (now_ns - since) / NS_PER_S, limit, l->last_error);
     say(l, text);
 }
 
@@ -875,6 +893,7 @@ static int finished_deadline(struct life *l, int64_t now_ns, const struct life_e
         l->leaving = true;
         return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
     }
+    say_what_is_wrong(l, now_ns);
     beat_and_connect(l, now_ns);
     return 0;
 }
@@ -914,8 +933,9 @@ static int64_t next_deadline(const struct life *l)
         at = sooner(at, l->beat_at_ns);
     if (l->state == LIFE_JOINING || l->state == LIFE_FINISHED)
         at = sooner(at, give_up_at(l));
-    if (l->state == LIFE_JOINING && !l->link_up && !l->told_why && l->needed_since_ns != NEVER) {
-        int64_t word = l->needed_since_ns + FIRST_WORD_NS;
+    bool waits = l->state == LIFE_FINISHED || (l->state == LIFE_JOINING && !l->told_why);
+    if (waits && wrong_since(l) != NEVER) {
+        int64_t word = wrong_since(l) + FIRST_WORD_NS;
         at = sooner(at, word > l->next_word_ns ? word : l->next_word_ns);
     }
     if (l->state == LIFE_RUNNING)

@@ -19,6 +19,7 @@ void agent_open(struct conn *c)
     a->node = JOB_NO_NODE;
     mu_buf_init(&a->in, mu_mem_default());
     mu_buf_init(&a->out, mu_mem_default());
+    mu_buf_init(&a->held, mu_mem_default());
     c->kind = CONN_AGENT;
     c->u.agent = a;
     agent_readable(c); /* The greeting is there, most often the hello too. */
@@ -43,6 +44,7 @@ void agent_free(struct agent *a)
     }
     mu_buf_fini(&a->in);
     mu_buf_fini(&a->out);
+    mu_buf_fini(&a->held);
     mu_mem_free(mu_mem_default(), a);
 }
 
@@ -109,6 +111,29 @@ void agent_send(struct agent *a, const struct ctl_msg *m)
         a->broken = true;
         make_dirty(a);
     }
+}
+
+/* The WELCOME that is due does not wait: an agent may know that it is heard. */
+void agent_hold(struct agent *a, const struct ctl_msg *m)
+{
+    if (a->close_after || a->broken || a->drop)
+        return;
+    if (a->patient)
+        agent_send(a, NULL);
+    if (ctl_encode(m, &a->held) == 0)
+        return;
+    a->broken = true;
+    make_dirty(a);
+}
+
+void agent_release(struct agent *a)
+{
+    if (a->held.n > 0 && !a->broken && mu_buf_add(&a->out, a->held.p, a->held.n) < 0)
+        a->broken = true;
+    mu_buf_fini(&a->held);
+    if (a->close_held)
+        a->close_after = true;
+    make_dirty(a);
 }
 
 static void on_patience_over(uv_timer_t *timer)
