@@ -37,7 +37,7 @@
 struct lot {
     uint64_t number;
     bool durable;
-    bool unread;             /* What lies there is put aside first, */
+    bool unread;              /* What lies there is put aside first, */
     struct mu_err unread_why; /* and why. */
     struct srv_state_op *ops;
     size_t count;
