@@ -766,6 +766,11 @@ static void on_up(void *arg, const char *text)
     struct agent *a = arg;
     struct mu_err err = {0};
     uint16_t port = 0;
+    if (a->o->rdzv != AGENT_RDZV_STANDALONE) {
+        char local[MU_ADDR_BYTES];
+        link_local_address(a->link, local);
+        a->life.config.hello.life_port = hosting_life_port(&a->hosting, local);
+    }
     if (a->hosting.next_store_fd < 0 && a->hosting.store == NULL) {
         if (a->o->local_addr == NULL || a->o->rdzv == AGENT_RDZV_STANDALONE)
             choose_store_host(a);

@@ -10,9 +10,11 @@
 #include "base/str.h"
 #include "rendezvous/server/server.h"
 
+#define LIFE_BACKLOG 64
+
 void hosting_init(struct hosting *h, uv_loop_t *loop)
 {
-    *h = (struct hosting){.loop = loop, .next_store_fd = -1, .store_host = "*"};
+    *h = (struct hosting){.loop = loop, .life_fd = -1, .next_store_fd = -1, .store_host = "*"};
 }
 
 static struct srv_config config_for(unsigned services, const char *host, uint16_t port)
@@ -34,6 +36,24 @@ int hosting_serve_rdzv(
     if (r == 0)
         *ret_port = srv_port(h->rdzv);
     return r;
+}
+
+/* At every address, as by which of them the server sees us may change, unless it is on this host.
+ * Nobody is accepted; once so many have looked that no more fit, looking says nothing, which is as
+ * good as before. */
+uint16_t hosting_life_port(struct hosting *h, const char *local)
+{
+    bool at_all = !mu_addr_is_loopback(local);
+    struct mu_err err = {0};
+    if (h->life_fd >= 0 && at_all && !h->life_at_all) {
+        (void)close(h->life_fd);
+        h->life_fd = -1;
+    }
+    if (h->life_fd < 0) {
+        h->life_at_all = at_all;
+        h->life_fd = mu_listen(at_all ? "*" : local, 0, LIFE_BACKLOG, &h->life_port, &err);
+    }
+    return h->life_fd >= 0 ? h->life_port : 0; /* Without one our silence must tell. */
 }
 
 void hosting_store_at_rdzv(struct hosting *h)
@@ -116,6 +136,9 @@ void hosting_close(struct hosting *h)
     close_server(h, &h->store);
     close_server(h, &h->rdzv);
     hosting_release_store(h);
+    if (h->life_fd >= 0)
+        (void)close(h->life_fd);
+    h->life_fd = -1;
 }
 
 bool hosting_is_closed(const struct hosting *h)

@@ -17,6 +17,9 @@ struct hosting {
     uv_loop_t *loop;
     struct srv *rdzv;  /* NULL: not hosted here. */
     struct srv *store; /* Of the round that we lead; NULL: none. */
+    int life_fd;       /* Listens as long as this process lives; -1: does not. */
+    uint16_t life_port;
+    bool life_at_all;  /* At every address. */
     int next_store_fd; /* Bound and listening for a round to come; -1: none. */
     uint16_t next_store_port;
     uint16_t store_port_wanted; /* --store-port; 0: any free one. */
@@ -31,6 +34,11 @@ void hosting_init(struct hosting *h, uv_loop_t *loop);
  * does already, or another negative errno with a sentence. */
 int hosting_serve_rdzv(
     struct hosting *h, const char *host, uint16_t port, uint16_t *ret_port, struct mu_err *err);
+
+/* A port at which this process listens as long as it lives, and which says no more than that: a
+ * server that has lost it can tell by it whether it is dead. local: our address on the way to
+ * the server; behind loopback nobody else is let in. 0: there is none. */
+uint16_t hosting_life_port(struct hosting *h, const char *local);
 
 /* From now on the worker store of a round led here is the one of the rendezvous served here: for
  * those who were promised its port (--master-port). Each round finds it empty. */

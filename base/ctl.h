@@ -50,6 +50,8 @@
         "spec: 1 when a newcomer restarts a round that has room (--on-join=restart)")              \
     INT(store_port, 0, 65535, 1, 0,                                                                \
         "port already bound here for the worker store, should this node lead; 0: none")            \
+    INT(life_port, 0, 65535, 0, 0,                                                                 \
+        "port at which this process listens as long as it lives, whatever it does; 0: none")       \
     INT(link, 0, INT64_C(1) << 53, 0, 0,                                                           \
         "the agent counts its connections: of two that arrive in the wrong order the later "       \
         "counts")                                                                                  \

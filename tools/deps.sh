@@ -6,7 +6,7 @@
 # Does nothing, and needs no rights, when all are there.
 set -euo pipefail
 
-build=(gcc libc6-dev cmake ninja-build pkg-config python3 libuv1-dev libcjson-dev libcurl4-openssl-dev libmicrohttpd-dev libssl-dev uthash-dev
+build=(gcc libc6-dev cmake ninja-build pkg-config python3 libuv1-dev libcjson-dev libcurl4-openssl-dev libmicrohttpd-dev libsqlite3-dev libssl-dev uthash-dev
     libhwloc-dev libopenblas-dev)
 demo=(curl jq procps)
 test=(g++ libcmocka-dev python3-pytest python3-pytest-timeout python3-jsonschema python3-venv python3-torch hydra mpich openmpi-bin redis-server

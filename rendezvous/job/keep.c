@@ -145,6 +145,7 @@ static void said_of(const struct job *j, const struct job_node *n, struct ctl_he
     ret->nodes_max = j->nodes_max;
     ret->max_restarts = j->max_restarts;
     ret->store_port = n->store_port;
+    ret->life_port = n->life_port;
 }
 
 int job_save_node(const struct job *j,

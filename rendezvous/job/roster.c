@@ -321,6 +321,7 @@ static int note_hello(const struct job *j, struct job_node *n, const struct job_
     n->workers = workers;
     n->hello = said;
     n->store_port = (uint16_t)h->store_port;
+    n->life_port = (uint16_t)h->life_port;
     return 0;
 }
 

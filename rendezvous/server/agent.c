@@ -19,6 +19,7 @@ void agent_open(struct conn *c)
     a->node = JOB_NO_NODE;
     mu_buf_init(&a->in, mu_mem_default());
     mu_buf_init(&a->out, mu_mem_default());
+    mu_buf_init(&a->held, mu_mem_default());
     c->kind = CONN_AGENT;
     c->u.agent = a;
     agent_readable(c); /* The greeting is there, most often the hello too. */
@@ -34,6 +35,7 @@ void agent_detach(struct agent *a)
 {
     a->job->starts_due -= a->start_due;
     a->start_due = false;
+    a->start_held = false;
     a->job->slots[a->node].agent = NULL;
     a->job = NULL;
     a->conn->srv->agent_count--;
@@ -50,6 +52,7 @@ void agent_free(struct agent *a)
         agent_detach(a);
     mu_buf_fini(&a->in);
     mu_buf_fini(&a->out);
+    mu_buf_fini(&a->held);
     mu_mem_free(mu_mem_default(), a);
 }
 
@@ -92,24 +95,33 @@ static int send_now(struct agent *a, const struct ctl_msg *m)
     return mu_buf_add(&a->out, b->p + sent, b->n - sent);
 }
 
-/* Make the START that is due; `now`: and send it, as nothing waits before it. */
+/* Make the START that is due, among what is held where it is; `now`: and send it, as nothing waits
+ * before it. */
 static void make_start(struct agent *a, bool now)
 {
     struct ctl_msg m;
-    a->start_due = false;
-    a->job->starts_due--;
     job_message(&a->job->job, a->node, CTL_START, &m);
-    if ((now ? send_now(a, &m) : encode(a, &m, &a->out)) < 0)
+    int r = a->start_held ? ctl_encode(&m, &a->held)
+            : now         ? send_now(a, &m)
+                          : encode(a, &m, &a->out);
+    if (r < 0)
         a->broken = true;
+    a->start_due = false;
+    a->start_held = false;
+    a->job->starts_due--;
 }
 
-void agent_start(struct agent *a)
+void agent_start(struct agent *a, bool hold)
 {
     if (a->close_after || a->broken || a->drop || a->start_due)
         return;
+    if (hold && a->patient)
+        agent_send(a, NULL);
     a->start_due = true;
+    a->start_held = hold;
     a->job->starts_due++;
-    make_dirty(a);
+    if (!hold)
+        make_dirty(a);
 }
 
 void agent_starts_now(struct srv_job *sj)
@@ -125,7 +137,7 @@ void agent_send(struct agent *a, const struct ctl_msg *m)
     bool last = m != NULL && (m->type == CTL_END || m->type == CTL_REFUSED);
     if (a->close_after || a->broken || a->drop)
         return;
-    if (a->start_due)
+    if (a->start_due && !a->start_held)
         make_start(a, false);
     struct srv *s = a->conn->srv;
     if (s->said_turn != s->turn)
@@ -143,6 +155,30 @@ void agent_send(struct agent *a, const struct ctl_msg *m)
         a->broken = true;
         make_dirty(a);
     }
+}
+
+void agent_hold(struct agent *a, const struct ctl_msg *m)
+{
+    if (a->close_after || a->broken || a->drop)
+        return;
+    if (a->patient)
+        agent_send(a, NULL);
+    if (a->start_due)
+        make_start(a, false);
+    if (ctl_encode(m, &a->held) == 0)
+        return;
+    a->broken = true;
+    make_dirty(a);
+}
+
+void agent_release(struct agent *a)
+{
+    if (a->held.n > 0 && !a->broken && mu_buf_add(&a->out, a->held.p, a->held.n) < 0)
+        a->broken = true;
+    mu_buf_fini(&a->held);
+    a->start_held = false;
+    a->close_after = a->close_after || a->close_held;
+    make_dirty(a);
 }
 
 static void on_patience_over(uv_timer_t *timer);
@@ -258,7 +294,7 @@ static void flush(struct agent *a)
         conn_close(a->conn);
         return;
     }
-    if (a->start_due && !a->broken)
+    if (a->start_due && !a->start_held && !a->broken)
         make_start(a, a->out.n == 0 && !a->close_after);
     int r = a->broken ? -ENOBUFS : write_pending(a);
     if (r < 0) {

@@ -13,9 +13,6 @@
 #include "base/json.h"
 #include "rendezvous/server/internal.h"
 
-#ifndef MUSTER_HTTP_MODULE_DIR
-#error "MUSTER_HTTP_MODULE_DIR: where the module is, seen from the program's folder"
-#endif
 #define MODULE "muster-http.so"
 
 static const char json_type[] = "application/json; charset=utf-8";
@@ -46,11 +43,50 @@ static const struct {
     void (*serve)(struct srv *s, struct srv_http_answer *ret);
 } pages[] = {{"/status", serve_status}, {"/healthz", serve_health}};
 
+static void free_page(void *page)
+{
+    if (page == NULL)
+        return;
+    mu_buf_fini(page);
+    mu_mem_free(mu_mem_default(), page);
+}
+
+/* "/jobs/ID/incidents": an id may have slashes in it. */
+static bool serve_incidents(struct srv *s, const char *path, struct srv_http_answer *ret)
+{
+    static const char head[] = "/jobs/";
+    static const char tail[] = "/incidents";
+    static const char no_job[] = "{\"error\":\"there is no job of that id\"}\n";
+    static const char no_memory[] = "{\"error\":\"no memory for the incidents\"}\n";
+    size_t n = strlen(path);
+    size_t around = sizeof head - 1 + sizeof tail - 1;
+    if (n <= around || strncmp(path, head, sizeof head - 1) != 0 ||
+        strcmp(path + n - (sizeof tail - 1), tail) != 0)
+        return false;
+    struct mu_buf *page = mu_zalloc(mu_mem_default(), sizeof *page);
+    if (page != NULL)
+        mu_buf_init(page, mu_mem_default());
+    bool known =
+        page != NULL && incidents_get(s, mu_str_of(path + sizeof head - 1, n - around), page);
+    if (known && !page->oom) {
+        *ret = (struct srv_http_answer){200, json_type, NULL, page->p, page->n, free_page, page};
+        return true;
+    }
+    *ret =
+        page == NULL || page->oom
+            ? (struct srv_http_answer){500,  json_type, NULL, no_memory, sizeof no_memory - 1,
+                                       NULL, NULL}
+            : (struct srv_http_answer){404, json_type, NULL, no_job, sizeof no_job - 1, NULL, NULL};
+    free_page(page);
+    return true;
+}
+
 static void respond(void *arg, const char *method, const char *path, struct srv_http_answer *ret)
 {
     static const char no_method[] = "{\"error\":\"only GET and HEAD are served here\"}\n";
     static const char no_path[] =
-        "{\"error\":\"there is no such page\",\"paths\":[\"/status\",\"/healthz\"]}\n";
+        "{\"error\":\"there is no such page\",\"paths\":[\"/status\",\"/healthz\","
+        "\"/jobs/ID/incidents\"]}\n";
     struct srv *s = arg;
     for (size_t i = 0; i < MU_COUNT(pages); i++) {
         if (strcmp(path, pages[i].path) != 0)
@@ -62,39 +98,18 @@ static void respond(void *arg, const char *method, const char *path, struct srv_
                 405, json_type, "GET, HEAD", no_method, sizeof no_method - 1, NULL, NULL};
         return;
     }
+    bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+    if (reads && serve_incidents(s, path, ret))
+        return;
     *ret = (struct srv_http_answer){404, json_type, NULL, no_path, sizeof no_path - 1, NULL, NULL};
 }
 
 /* --- the module --- */
 
-/* "<the program's folder>/<sub>/muster-http.so" */
-static void *open_beside_program(const char *sub)
-{
-    char exe[1024];
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    if (n <= 0)
-        return NULL;
-    exe[n] = '\0';
-    char *slash = strrchr(exe, '/');
-    if (slash == NULL)
-        return NULL;
-    *slash = '\0';
-    struct mu_buf path;
-    mu_buf_init(&path, mu_mem_default());
-    (void)mu_buf_addf(&path, "%s/%s/" MODULE, exe, sub);
-    void *lib = path.oom ? NULL : dlopen(mu_buf_cstr(&path), RTLD_NOW | RTLD_LOCAL);
-    mu_buf_fini(&path);
-    return lib;
-}
-
 /* Never unloaded: the TLS library it brings does not like that, and a second request is likely. */
 static const struct srv_http_module *open_module(const struct srv *s)
 {
-    void *lib = s->http_path != NULL ? dlopen(s->http_path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    if (s->http_path == NULL)
-        lib = open_beside_program(MUSTER_HTTP_MODULE_DIR);
-    if (lib == NULL && s->http_path == NULL)
-        lib = open_beside_program("../lib/muster"); /* The build tree. */
+    void *lib = module_open(s->http_path, MODULE);
     if (lib == NULL) {
         const char *why = dlerror();
         char shown[256];

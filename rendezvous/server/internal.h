@@ -9,8 +9,11 @@
  * jobs.c     the table of jobs: events in, actions carried out, one timer
  * probe.c    whether an agent that is away is dead
  * mark.c     the mark of a life with live rounds
+ * state.c    jobs kept over a death, with --state-dir
+ * module.c   finds the modules that are opened on demand
  * http.c     the module that speaks HTTP, opened at the first request
  * status.c   what GET /status answers
+ * incidents.c  the records of rounds' ends, and GET /jobs/ID/incidents
  *
  * How a turn goes: a callback turns what happened into calls below; what these want to close, and
  * what a peer could not take at once, is queued, and srv_settle() at the callback's end carries it
@@ -30,6 +33,7 @@
 
 #include "base/addr.h"
 #include "base/ctl.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "rendezvous/job/job.h"
@@ -63,6 +67,8 @@
 #define SRV_ENDED_SLOTS_MAX 16384
 /* Waits between looks at an agent that is away (probe.c): each is twice the one before. */
 #define SRV_PROBE_STEPS 7
+/* Incidents of one job that are kept; older ones are left out. */
+#define SRV_INCIDENTS_MAX 100
 /* Lines a second from one place that a peer can trigger. */
 #define SRV_LOG_BURST 5
 
@@ -142,6 +148,18 @@ struct host {
 struct srv_slot {
     struct agent *agent; /* NULL: not connected. */
     struct probe *probe; /* NULL: nobody looks whether it lives. */
+    bool due;            /* Its row has to be written. */
+};
+
+/* What state.c knows of a job. */
+struct srv_kept {
+    int64_t id;        /* In the file; 0: never written. */
+    uint64_t hold;     /* Messages wait for this batch; 0: none. */
+    bool due;          /* Something of the following: */
+    bool row_due;      /* Rows that have to be written: its own, */
+    bool round_due;    /* all of its nodes', */
+    bool incident_due; /* its incidents' from `incidents_done` on. */
+    int64_t incidents_done;
 };
 
 struct srv_job {
@@ -152,7 +170,11 @@ struct srv_job {
     uint32_t starts_due;  /* Agents of it with start_due. */
     uint32_t ended_slots; /* Counted in srv->ended_slots. */
     bool live_round;      /* Counted in srv->live_rounds. */
-    bool ended;           /* Counted in srv->ended_count; no longer in the table of run ids. */
+    struct srv_kept kept;
+    struct job_incident *incidents; /* The last ones, oldest first; grown on demand. */
+    uint32_t incident_count;
+    uint32_t incident_cap;
+    bool ended; /* Counted in srv->ended_count; no longer in the table of run ids. */
     struct srv_job *prev;
     struct srv_job *next;
     UT_hash_handle hh;
@@ -165,6 +187,7 @@ struct agent {
     struct mu_buf in;  /* A frame that is not whole yet. */
     struct mu_buf out; /* Frames that are not sent yet; no memory when empty. */
     size_t out_at;
+    struct mu_buf held;       /* Frames that wait until what they tell is safe. */
     struct agent *dirty_prev; /* In srv->dirty. */
     struct agent *dirty_next;
     struct agent *prev; /* In srv->patient. */
@@ -172,10 +195,12 @@ struct agent {
     int64_t patient_until_ns;
     bool patient;     /* Its WELCOME may wait for what comes next. */
     bool start_due;   /* Its START is made when it is written: agent_start(). */
+    bool start_held;  /* And comes behind `held`. */
     bool dirty;       /* In srv->dirty. */
     bool greeted;     /* "MUSTER/1\n" is behind us. */
     bool said_hello;  /* A hello was handled: a second one is an error. */
     bool close_after; /* Close once `out` is sent. */
+    bool close_held;  /* The same, once `held` has gone out. */
     bool drop;        /* Close now: replaced by a newer connection of the same agent. */
     bool broken;      /* Close now: cannot be written to. */
     bool told;        /* The log has the reason already. */
@@ -250,6 +275,7 @@ struct srv {
     uv_timer_t probe_timer;
     char *mark_path; /* NULL: no mark is kept. */
     bool marked;
+    struct state *state; /* NULL: jobs are not kept. */
 
     const struct srv_http_module *http; /* NULL until the first request. */
     struct srv_http *http_daemon;
@@ -329,12 +355,15 @@ void agent_send(struct agent *a, const struct ctl_msg *m);
 void agent_welcome(struct agent *a);
 /* A START is due: thousands are at once, so each is made only when its turn to be written comes,
  * and others' questions are answered in between. Until agent_starts_now() the job's round must stay
- * as it is. */
-void agent_start(struct agent *a);
+ * as it is. hold: and agent_release() allows it. */
+void agent_start(struct agent *a, bool hold);
 /* Make every START of the job that is due. */
 void agent_starts_now(struct srv_job *sj);
 /* The job is not its any more, or it is the job's no more. */
 void agent_detach(struct agent *a);
+/* As agent_send(), when agent_release() allows it. */
+void agent_hold(struct agent *a, const struct ctl_msg *m);
+void agent_release(struct agent *a);
 /* Answer with one sentence, then close. */
 void agent_refuse(struct agent *a, const char *text, bool retry);
 void agent_close_after(struct agent *a);
@@ -354,6 +383,12 @@ void jobs_event(struct srv *s,
                 uint32_t node,
                 const struct ctl_msg *msg);
 void jobs_on_timer(uv_timer_t *timer);
+/* A job as a former life kept it; one that makes no sense is left out, with a line in the log.
+ * Returns NULL then. Its nodes that are not here are looked for. */
+struct srv_job *jobs_load(struct srv *s,
+                          const struct job_row_kept *row,
+                          const struct job_node_row *nodes,
+                          size_t node_count);
 void jobs_free_all(struct srv *s);
 
 /* --- probe.c --- */
@@ -370,6 +405,41 @@ bool mark_find(struct srv *s);
 /* Make the mark agree with the number of live rounds. */
 void mark_update(struct srv *s);
 
+/* --- module.c --- */
+/* given: a path, or NULL to find `file` beside the program. NULL: dlerror() says why. */
+void *module_open(const char *given, const char *file);
+
+/* --- state.c --- */
+/* Open what is kept in config.state_dir. Returns 0 where there is nothing to be opened, or where it
+ * cannot be kept, which is said once; a negative errno with a sentence when this server must not
+ * run: another one uses the folder, or its file is of a newer version. */
+int state_open(struct srv *s, struct mu_err *err);
+/* Bring the jobs back. Returns true when one of them had a live round. */
+bool state_load(struct srv *s);
+/* Note what a step changed. True: its messages must wait. */
+bool state_note(struct srv *s, struct srv_job *sj, const struct job_out *out);
+/* Do messages of this job wait? */
+static inline bool state_holds(const struct srv_job *sj)
+{
+    return sj->kept.hold != 0;
+}
+/* The job is dropped from memory, and so from the file. */
+void state_forget(struct srv *s, struct srv_job *sj);
+/* At the end of a turn: begin to write what is due. */
+void state_settle(struct srv *s);
+/* Write what is left, and close. */
+void state_close(struct srv *s);
+void state_free(struct srv *s);
+/* One sentence for status; NULL: nothing is to be kept. Valid until the next turn. */
+const char *state_sentence(const struct srv *s);
+
+/* --- incidents.c --- */
+/* Take the job's last one over. */
+void incidents_note(struct srv_job *sj);
+int incidents_add(struct srv_job *sj, const struct job_incident *in);
+/* The answer to GET /jobs/ID/incidents. False: there is no such job. `out` is reset. */
+bool incidents_get(struct srv *s, struct mu_str id, struct mu_buf *out);
+
 /* --- http.c --- */
 /* Hand a connection whose first bytes are HTTP to the module. */
 void http_take(struct conn *c);
@@ -380,5 +450,7 @@ void http_stop(struct srv *s);
  * without memory. */
 struct srv_status *status_take(struct srv *s, struct mu_str *ret);
 void status_release(void *status);
+/* A cause as an object; null for MU_CAUSE_NONE. */
+void status_put_cause(struct mu_json *w, const struct mu_cause *c);
 
 #endif

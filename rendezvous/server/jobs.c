@@ -111,6 +111,7 @@ static bool has_live_round(const struct job *j)
 
 static void job_free(struct srv *s, struct srv_job *sj)
 {
+    state_forget(s, sj);
     for (uint32_t i = 0; i < sj->slot_cap; i++) {
         struct agent *a = sj->slots[i].agent;
         probe_cancel(sj, i);
@@ -133,6 +134,7 @@ static void job_free(struct srv *s, struct srv_job *sj)
     s->live_rounds -= sj->live_round;
     job_fini(&sj->job);
     mu_mem_free(mu_mem_default(), sj->slots);
+    mu_mem_free(mu_mem_default(), sj->incidents);
     mu_mem_free(mu_mem_default(), sj);
 }
 
@@ -206,6 +208,7 @@ static struct agent *agent_at(struct srv_job *sj, uint32_t node)
 static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *out)
 {
     struct ctl_msg m;
+    bool wait = state_note(s, sj, out) || state_holds(sj);
     bool waiting_made =
         false; /* The same text for every node, which names up to all of them: made once. */
     for (uint32_t i = 0; i < out->count; i++) {
@@ -222,17 +225,23 @@ static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *o
                 break;
             }
             if (act->msg == CTL_START) {
-                agent_start(a);
+                agent_start(a, wait);
                 break;
             }
             if (act->msg != CTL_WAITING || !waiting_made)
                 job_message(&sj->job, act->node, act->msg, &m);
             /* While a round runs, spares are told something of their own. */
             waiting_made = act->msg == CTL_WAITING && sj->job.state != JOB_RUNNING;
-            agent_send(a, &m);
+            if (wait && act->msg != CTL_BEAT) /* That it is heard is no decision. */
+                agent_hold(a, &m);
+            else
+                agent_send(a, &m);
             break;
         case JOB_ACT_CLOSE:
-            agent_close_after(a);
+            if (wait)
+                a->close_held = true;
+            else
+                agent_close_after(a);
             break;
         case JOB_ACT_FORGET:
             agent_detach(a);
@@ -241,7 +250,7 @@ static void carry_out(struct srv *s, struct srv_job *sj, const struct job_out *o
         case JOB_ACT_KEEP:
         case JOB_ACT_KEEP_ROUND:
         case JOB_ACT_INCIDENT:
-            break;
+            break; /* state_note() has seen them. */
         }
     }
 }
@@ -506,4 +515,40 @@ void jobs_hello(struct srv *s, struct agent *a, const struct ctl_msg *hello)
     /* Who came back to its round has gone long enough without a sign of life. */
     if (a->patient && a->job != NULL && a->job->job.nodes[a->node].in_round && !a->start_due)
         agent_send(a, NULL);
+}
+
+/* --- what a former life kept --- */
+
+struct srv_job *jobs_load(struct srv *s,
+                          const struct job_row_kept *row,
+                          const struct job_node_row *nodes,
+                          size_t node_count)
+{
+    struct mu_err err = {0};
+    char id[MU_RUN_ID_BYTES + 16];
+    struct srv_job *earlier = NULL;
+    HASH_FIND_STR(s->by_id, row->run_id, earlier);
+    if (earlier != NULL)
+        HASH_DEL(s->by_id, earlier);
+    struct srv_job *sj = job_new(s, row->run_id, &err);
+    int r = sj != NULL ? job_load(&sj->job, s->now_ns, row, nodes, node_count, &err) : err.code;
+    if (r == 0)
+        r = reserve_slots(sj);
+    if (r < 0) {
+        mu_log(MU_WARN, "state.job", "job=%s error=%s text=\"this job is left out\"",
+               mu_quote(id, sizeof id, mu_str_of(row->run_id, strlen(row->run_id))),
+               err.msg[0] != '\0' ? err.msg : strerror(-r));
+        if (sj != NULL)
+            job_free(s, sj);
+        return NULL;
+    }
+    mu_log(MU_INFO, "job.loaded", "job=%s state=%s round=%u restarts=%u nodes=%u",
+           shown_id(&sj->job, id, sizeof id), job_state_name(sj->job.state), sj->job.round,
+           sj->job.restarts, sj->job.node_count);
+    for (uint32_t i = 0; i < sj->job.node_cap; i++)
+        if (sj->job.nodes[i].used && !sj->job.nodes[i].gone)
+            probe_begin(s, sj, i);
+    take_stock(s, sj);
+    arm_job_timer(s);
+    return sj;
 }

@@ -63,6 +63,7 @@ config_of(const struct srv_options *o, const char *host, const char *state_dir)
     c.fence_ns = o->fence_ns;
     c.recovery_ns = o->recovery_ns;
     c.state_dir = state_dir;
+    c.keep_jobs = o->state_dir != NULL && o->state_dir[0] != '\0';
     c.version = MUSTER_VERSION;
     return c;
 }

@@ -44,7 +44,7 @@ static const struct option table[] = {
     {"beat", "SECONDS", KIND_SECONDS, AT(beat_ns), S(1) / 100, S(86400), "how often agents say that they are there; default a third of the lease"},
     {"fence", "SECONDS", KIND_SECONDS, AT(fence_ns), S(1) / 100, S(86400), "silence allowed where the job could not go on without the node; not below the lease; default 600"},
     {"recovery", "SECONDS", KIND_SECONDS, AT(recovery_ns), 0, S(86400), "after a life that ended while a round ran: how long agents are heard before a first round; default the lease"},
-    {"state-dir", "DIR", KIND_TEXT, AT(state_dir), 0, 0, "where the mark of running rounds is kept, \"\" for nowhere; default $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/muster, or /run/muster"},
+    {"state-dir", "DIR", KIND_TEXT, AT(state_dir), 0, 0, "keep jobs in this folder, so that a server started anew goes on with them; \"\": keep nothing; default: only a mark of running rounds, in $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/muster, or /run/muster"},
     {"first-bytes-timeout", "SECONDS", KIND_SECONDS, AT(first_bytes_ns), S(1) / 100, S(86400), "how long a connection may say nothing that makes sense; default 30"},
     {"max-connections", "N", KIND_NUMBER, AT(connections_max), 1, 1048576, "connections at once; newcomers beyond it are closed; default 65536"},
     {"max-key-bytes", "BYTES", KIND_BYTES, AT(key_bytes_max), 1, 1 << 30, "longest key of the store; default 8K"},
@@ -63,7 +63,8 @@ void srv_options_help(void)
     (void)printf(
         "Usage: " PROGRAM " [--host ADDR] [--port PORT] [options]\n\n"
         "One TCP port for a job's rendezvous: PyTorch's TCPStore protocol for workers, muster's\n"
-        "for node-agent, and its state as JSON (GET /status, GET /healthz).\n\nOptions:\n");
+        "for node-agent, and its state as JSON (GET /status, /jobs/ID/incidents, "
+        "/healthz).\n\nOptions:\n");
     for (size_t i = 0; i < MU_COUNT(table); i++) {
         char left[64];
         const struct option *o = &table[i];

@@ -1,7 +1,7 @@
 /* Proof of death. A process that is killed while bytes lie unread in its socket makes its kernel
  * send a reset, which a connection that was merely cut sends too: its agent is away, and may come
- * back. But an agent holds a listening port as long as it lives, that of its worker store. When it
- * has not come back after a moment, that port is tried: a machine that refuses has no such process
+ * back. But an agent holds a listening port as long as it lives. When it has not come back after a
+ * moment, that port is tried: a machine that refuses has no such process
  * any more. Whoever answers lives; and silence, or a word from anything between us, says nothing.
  *
  * A refusal counts only where it must come from the agent's own machine: see may_prove(). */
@@ -56,7 +56,7 @@ static struct job_node *node_of(const struct probe *p)
 static bool may_prove(const struct job_node *n)
 {
     const char *own = n->hello.host_addr;
-    if (n->store_port == 0 || n->seen_addr[0] == '\0')
+    if (n->life_port == 0 || n->seen_addr[0] == '\0')
         return false;
     if (strcmp(n->seen_addr, own) == 0)
         return true;
@@ -173,11 +173,12 @@ static void conclude(struct probe *p, enum finding f)
     char host[96];
     const struct job_node *n = node_of(p);
     if (mu_log_allowed(&s->log_agent, s->now_ns, SRV_LOG_BURST, &left_out))
-        mu_log(MU_WARN, "agent.dead",
-               "host=%s peer=%s port=%u left_out=%u text=\"its connection was reset, and nobody "
-               "listens at its store's port any more\"",
-               mu_quote(host, sizeof host, mu_str_of(n->hello.host, strlen(n->hello.host))),
-               n->seen_addr, n->store_port, left_out);
+        mu_log(
+            MU_WARN, "agent.dead",
+            "host=%s peer=%s port=%u left_out=%u text=\"it is not connected, and nobody listens at "
+            "its port any more\"",
+            mu_quote(host, sizeof host, mu_str_of(n->hello.host, strlen(n->hello.host))),
+            n->seen_addr, n->life_port, left_out);
     forget(p);
     jobs_event(s, sj, JOB_EV_NODE_DEAD, node, NULL);
 }
@@ -211,7 +212,7 @@ static void ask(struct probe *p)
         return;
     }
     MU_CLEANUP(mu_closep) int fd = -1;
-    if (mu_addr_parse(n->seen_addr, n->store_port, &a) == 0)
+    if (mu_addr_parse(n->seen_addr, n->life_port, &a) == 0)
         fd = open_socket(a.ss.ss_family);
     if (fd < 0) {
         conclude(p, FINDING_NONE);

@@ -35,6 +35,7 @@ void srv_settle(struct srv *s)
         return;
     client_flush_ready(s);
     agent_flush_dirty(s);
+    state_settle(s);
     watch_free_dead(s);
 }
 
@@ -48,6 +49,7 @@ static void srv_free(struct srv *s)
         mu_mem_free(mu_mem_default(), h);
     }
     jobs_free_all(s);
+    state_free(s);
     watch_free_dead(s);
     store_free(s->store);
     mu_buf_fini(&s->decoded);
@@ -129,7 +131,9 @@ int srv_start(uv_loop_t *loop,
     struct srv *s = srv_new(loop, config);
     if (s == NULL)
         return mu_err_set(err, -ENOMEM, "no memory for a server");
-    int r = watch_init(s, err);
+    int r = state_open(s, err);
+    if (r == 0)
+        r = watch_init(s, err);
     if (r == 0)
         r = srv_listen(s, err);
     if (r == 0)
@@ -151,7 +155,10 @@ int srv_start(uv_loop_t *loop,
     s->flush_again.data = s;
     s->handles++;
     start_timer(s, &s->probe_timer);
-    if ((config->services & SRV_AGENTS) != 0 && mark_find(s)) {
+    bool marked = (config->services & SRV_AGENTS) != 0 && mark_find(s);
+    if (marked)
+        s->not_before_ns = s->now_ns + config->recovery_ns; /* For the jobs that are loaded, too. */
+    if (state_load(s) || marked) {
         s->not_before_ns = s->now_ns + config->recovery_ns;
         mu_log(
             MU_WARN, "server.recovers",
@@ -201,6 +208,7 @@ void srv_close(struct srv *s, void (*done)(void *arg), void *arg)
     s->now_ns = mu_now_ns();
     http_stop(s);
     probe_cancel_all(s);
+    state_close(s);
     for (size_t l = 0; l < LIST_COUNT; l++)
         while (s->lists[l] != NULL)
             conn_close(s->lists[l]);

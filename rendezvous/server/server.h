@@ -38,6 +38,7 @@ struct srv_config {
                               life of this server ended badly. */
     const char *state_dir; /* Where the mark of a life with running jobs is kept (mode 0700); "":
                               nowhere. */
+    bool keep_jobs;        /* And the jobs themselves, in a file that no other server uses. */
     const char *version;
     const char *http_module; /* Path of the HTTP module that is opened at the first HTTP request;
                                 NULL: found beside the program. */

@@ -130,40 +130,50 @@ static void put_server(struct page *p, const struct srv *s)
     mu_json_ki64(&p->w, "memory_bytes", resident_bytes());
     mu_json_ki64(&p->w, "lease_ms", s->config.lease_ns / MU_NS_PER_MS);
     mu_json_ki64(&p->w, "beat_ms", s->config.beat_ns / MU_NS_PER_MS);
+    mu_json_kstr(&p->w, "state", state_sentence(s));
     put_store(p, s);
     mu_json_close(&p->w, '}');
 }
 
 /* --- jobs --- */
 
+void status_put_cause(struct mu_json *w, const struct mu_cause *c)
+{
+    struct page p = {.w = *w};
+    struct mu_buf sentence;
+    if (c->kind == MU_CAUSE_NONE) {
+        mu_json_null(w);
+        return;
+    }
+    mu_buf_init(&sentence, mu_mem_default());
+    mu_cause_sentence(c, &sentence);
+    mu_json_open(&p.w, '{');
+    mu_json_kstr(&p.w, "kind", mu_cause_kind_text(c->kind));
+    mu_json_key(&p.w, "sentence");
+    mu_json_strn(&p.w, mu_str_of(sentence.p, sentence.n));
+    mu_json_kstr(&p.w, "message", c->message[0] != '\0' ? c->message : NULL);
+    mu_json_kstr(&p.w, "host", c->host[0] != '\0' ? c->host : NULL);
+    put_known(&p, "node_rank", c->node_rank >= 0, c->node_rank);
+    put_known(&p, "rank", c->rank >= 0, c->rank);
+    put_known(&p, "local_rank", c->local_rank >= 0, c->local_rank);
+    put_known(&p, "pid", c->pid > 0, c->pid);
+    put_known(&p, "exit_code", c->kind == MU_CAUSE_WORKER_EXIT, c->exit_code);
+    put_signal(&p, c->kind == MU_CAUSE_WORKER_SIGNAL, c->signo);
+    put_known(&p, "blamed_rank", c->blame >= 0, c->blame);
+    mu_json_ki64(&p.w, "round", c->round);
+    put_time(&p, "at", c->at_unix_ms);
+    mu_json_close(&p.w, '}');
+    mu_buf_fini(&sentence);
+    *w = p.w;
+}
+
 static void put_cause(struct page *p, const struct job *j)
 {
     mu_json_key(&p->w, "last_cause");
-    if (!j->has_cause) {
+    if (j->has_cause)
+        status_put_cause(&p->w, &j->cause);
+    else
         mu_json_null(&p->w);
-        return;
-    }
-    const struct mu_cause *c = &j->cause;
-    struct mu_buf sentence;
-    mu_buf_init(&sentence, mu_mem_default());
-    mu_cause_sentence(c, &sentence);
-    mu_json_open(&p->w, '{');
-    mu_json_kstr(&p->w, "kind", mu_cause_kind_text(c->kind));
-    mu_json_key(&p->w, "sentence");
-    mu_json_strn(&p->w, mu_str_of(sentence.p, sentence.n));
-    mu_json_kstr(&p->w, "message", c->message[0] != '\0' ? c->message : NULL);
-    mu_json_kstr(&p->w, "host", c->host[0] != '\0' ? c->host : NULL);
-    put_known(p, "node_rank", c->node_rank >= 0, c->node_rank);
-    put_known(p, "rank", c->rank >= 0, c->rank);
-    put_known(p, "local_rank", c->local_rank >= 0, c->local_rank);
-    put_known(p, "pid", c->pid > 0, c->pid);
-    put_known(p, "exit_code", c->kind == MU_CAUSE_WORKER_EXIT, c->exit_code);
-    put_signal(p, c->kind == MU_CAUSE_WORKER_SIGNAL, c->signo);
-    put_known(p, "blamed_rank", c->blame >= 0, c->blame);
-    mu_json_ki64(&p->w, "round", c->round);
-    put_time(p, "at", c->at_unix_ms);
-    mu_json_close(&p->w, '}');
-    mu_buf_fini(&sentence);
 }
 
 static const char *worker_state(const struct job_node *n, const struct job_worker *w)

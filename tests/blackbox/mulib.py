@@ -68,13 +68,14 @@ class Lines:
 class Server:
     """One rdzv-server. Its end is checked: status 0 after SIGTERM, and no word from a sanitizer."""
 
-    def __init__(self, tmp_path, *options, port=0, name="server", env=None, exe=None):
+    def __init__(self, tmp_path, *options, port=0, name="server", env=None, exe=None, keep=False):
+        """keep: jobs are kept in state_dir; else it holds the mark of a running round, as by default."""
         self.port_file = tmp_path / f"{name}.port"
         self.state_dir = tmp_path / "state"
-        argv = [exe or program("rdzv-server"), "--port", str(port), "--port-file", str(self.port_file), "--state-dir",
-                str(self.state_dir), *options]
-        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
+        argv = [exe or program("rdzv-server"), "--port", str(port), "--port-file", str(self.port_file),
+                *(["--state-dir", str(self.state_dir)] if keep else []), *options]
+        self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                        env={**os.environ, "RUNTIME_DIRECTORY": str(self.state_dir), **(env or {})})
         self.log = Lines(self.process.stderr)
         self.log.wait(r"listening on")
         self.port = int(self.port_file.read_text())

@@ -1,4 +1,4 @@
-"""A connection that was reset: is its agent dead, or only cut off? The port of its worker store tells.
+"""A connection that was reset: is its agent dead, or only cut off? A port that it holds tells.
 
 Agents that must die are processes of their own here, since only a process's end closes its ports."""
 import os
@@ -22,7 +22,7 @@ class Server:
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return s
 store = socket.create_server(("127.0.0.1", 0))
-a = mulib.Agent(Server(), store_port=store.getsockname()[1], **fields)
+a = mulib.Agent(Server(), life_port=store.getsockname()[1], **fields)
 a.expect("welcome"), a.expect("start")
 a.started()
 a.send("beat", round=1), a.expect("beat")
@@ -114,7 +114,7 @@ def test_cut_off_but_its_port_answers_is_not_dead(server):
     with socket.create_server(("127.0.0.1", 0)) as store:
         store.settimeout(mulib.PATIENCE)
         a = Agent(server, host="n1")
-        b = Agent(server, host="n2", store_port=store.getsockname()[1])
+        b = Agent(server, host="n2", life_port=store.getsockname()[1])
         for x in (a, b):
             x.expect("welcome"), x.expect("start")
             x.started()
@@ -135,12 +135,12 @@ def test_cut_off_but_its_port_answers_is_not_dead(server):
     a.close()
 
 
-@pytest.mark.parametrize("fields", [{"store_port": 0}, {"host_addr": "192.0.2.1"}], ids=["no port", "translated address"])
+@pytest.mark.parametrize("fields", [{"life_port": 0}, {"host_addr": "192.0.2.1"}], ids=["no port", "translated address"])
 def test_where_a_refusal_would_prove_nothing_silence_must_tell(start_server, fields):
     server = start_server("--lease", "1.5", "--beat", "0.2")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    a, b = (Agent(server, host=h, nnodes=(1, 2), **{"store_port": port, **f}) for h, f in (("n1", {}), ("n2", fields)))
+    a, b = (Agent(server, host=h, nnodes=(1, 2), **{"life_port": port, **f}) for h, f in (("n1", {}), ("n2", fields)))
     for x in (a, b):
         x.expect("welcome"), x.expect("start")
         x.started()
@@ -163,7 +163,7 @@ def test_many_at_once_and_an_end_in_the_middle_of_it(server):
     """More than are asked at a time are cut off; then the server is stopped while it looks."""
     with socket.create_server(("127.0.0.1", 0), backlog=512) as store:
         store.settimeout(mulib.PATIENCE)
-        agents = [Agent(server, host=f"n{i}", nnodes=(200, 200), store_port=store.getsockname()[1]) for i in range(200)]
+        agents = [Agent(server, host=f"n{i}", nnodes=(200, 200), life_port=store.getsockname()[1]) for i in range(200)]
         for x in agents:
             x.expect("welcome"), x.expect("start")
         for x in agents:

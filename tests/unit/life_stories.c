@@ -148,6 +148,28 @@ static void test_a_waiting_line_names_job_and_place(void **state)
     life_fini(&s.life);
 }
 
+static void test_a_server_that_stands_still_is_spoken_of(void **state)
+{
+    (void)state;
+    struct story s;
+    int words = 0;
+    begin(&s);
+    start_round(&s);
+    give(&s, (struct life_event){.type = LIFE_EV_WORKER_EXIT, .local_rank = 0, .status = 0});
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    assert_int_equal(s.life.state, LIFE_FINISHED);
+    int64_t until = s.now + 30 * SEC; /* Nothing is answered from here on. */
+    for (int steps = 0; s.now < until; steps++) {
+        assert_true(steps < 1000);
+        give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+        words += strstr(s.said, "does not answer") != NULL;
+        s.now = s.life.deadline_ns > s.now ? s.life.deadline_ns : s.now;
+    }
+    assert_in_range(words, 2, 4); /* After 5, 10 and 20 s. */
+    assert_int_equal(s.life.state, LIFE_FINISHED);
+    life_fini(&s.life);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -155,6 +177,7 @@ int main(void)
         cmocka_unit_test(test_why_a_round_ended_is_said_once),
         cmocka_unit_test(test_a_wait_for_a_server_says_so),
         cmocka_unit_test(test_a_waiting_line_names_job_and_place),
+        cmocka_unit_test(test_a_server_that_stands_still_is_spoken_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,155 @@
+/* The records of rounds' ends, and GET /jobs/ID/incidents. Names and meanings are promised by
+ * docs/incidents.md and docs/incidents.schema.json; change all three together. */
+#include <errno.h>
+#include <string.h>
+
+#include <utlist.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "rendezvous/server/internal.h"
+
+/* --- kept in memory: the last ones of each job --- */
+
+int incidents_add(struct srv_job *sj, const struct job_incident *in)
+{
+    struct job_incident *last =
+        sj->incident_count > 0 ? &sj->incidents[sj->incident_count - 1] : NULL;
+    if (last != NULL && last->number == in->number) { /* It says more than before. */
+        *last = *in;
+        return 0;
+    }
+    if (sj->incident_count == SRV_INCIDENTS_MAX) {
+        memmove(sj->incidents, sj->incidents + 1, (SRV_INCIDENTS_MAX - 1) * sizeof *sj->incidents);
+        sj->incident_count--;
+    } else if (sj->incident_count == sj->incident_cap) {
+        uint32_t cap = sj->incident_cap == 0 ? 2 : sj->incident_cap * 2;
+        struct job_incident *v = mu_realloc(mu_mem_default(), sj->incidents, cap * sizeof *v);
+        if (v == NULL)
+            return -ENOMEM;
+        sj->incidents = v;
+        sj->incident_cap = cap;
+    }
+    sj->incidents[sj->incident_count++] = *in;
+    return 0;
+}
+
+void incidents_note(struct srv_job *sj)
+{
+    (void)incidents_add(sj, &sj->job.incident); /* Without memory it is not shown. */
+}
+
+/* --- written --- */
+
+static void put_time(struct mu_json *w, const char *key, int64_t unix_ms)
+{
+    char text[32];
+    mu_json_kstr(w, key, unix_ms != 0 ? mu_iso8601(unix_ms, text) : NULL);
+}
+
+/* Seconds from one moment to the next; null where one of them is not known. */
+static void put_span(struct mu_json *w, const char *key, int64_t from_ms, int64_t to_ms)
+{
+    mu_json_key(w, key);
+    if (from_ms == 0 || to_ms == 0)
+        mu_json_null(w);
+    else
+        mu_json_num(w, (double)(to_ms - from_ms) / 1000.0);
+}
+
+/* What was decided, for people. */
+static const char *why(const struct job_incident *in, struct mu_buf *b)
+{
+    mu_buf_reset(b);
+    if (strcmp(in->decision, "restart") == 0)
+        (void)mu_buf_addf(b, "a failure: the group starts again (restart %lld of %lld)",
+                          (long long)in->restarts, (long long)in->max_restarts);
+    else if (strcmp(in->decision, "fail") == 0)
+        (void)mu_buf_addf(b, "a failure, and no restart is left: %lld of %lld are spent",
+                          (long long)in->restarts, (long long)in->max_restarts);
+    else if (strcmp(in->decision, "regroup") == 0)
+        (void)mu_buf_adds(b, "nodes came or went, which spends no restart: another round begins "
+                             "when enough nodes are here");
+    else if (strcmp(in->decision, "abandon") == 0)
+        (void)mu_buf_adds(b, "no node is left: the job ends");
+    else if (strcmp(in->decision, "give_up") == 0)
+        (void)mu_buf_adds(b, "too few nodes came in time: the job ends");
+    else
+        (void)mu_buf_adds(b, "every worker exited with status 0");
+    return mu_buf_cstr(b);
+}
+
+static void put_incident(struct mu_json *w, const struct job_incident *in, struct mu_buf *text)
+{
+    struct mu_cause cause;
+    job_incident_cause(in, &cause);
+    mu_json_open(w, '{');
+    mu_json_ki64(w, "number", in->number);
+    mu_json_ki64(w, "round", in->round);
+    mu_json_kstr(w, "decision", in->decision);
+    mu_json_kstr(w, "reason", why(in, text));
+    mu_json_ki64(w, "restarts", in->restarts);
+    mu_json_ki64(w, "max_restarts", in->max_restarts);
+    mu_json_ki64(w, "nodes", in->nodes);
+    mu_json_ki64(w, "world", in->world);
+    mu_json_key(w, "cause");
+    status_put_cause(w, &cause);
+    mu_json_ki64(w, "consequences", in->consequences);
+    put_time(w, "gathering_at", in->gathering_unix_ms);
+    put_time(w, "started_at", in->started_unix_ms);
+    put_time(w, "running_at", in->running_unix_ms);
+    put_time(w, "decided_at", in->decided_unix_ms);
+    put_time(w, "stopped_at", in->stopped_unix_ms);
+    put_time(w, "next_at", in->next_unix_ms);
+    mu_json_key(w, "phases_s");
+    mu_json_open(w, '{');
+    put_span(w, "gathering", in->gathering_unix_ms, in->started_unix_ms);
+    put_span(w, "starting", in->started_unix_ms, in->running_unix_ms);
+    put_span(w, "running", in->running_unix_ms, in->decided_unix_ms);
+    put_span(w, "stopping", in->decided_unix_ms, in->stopped_unix_ms);
+    put_span(w, "waiting", in->stopped_unix_ms, in->next_unix_ms);
+    mu_json_close(w, '}');
+    mu_json_close(w, '}');
+}
+
+/* The job of that id that lives, or else the last one that ended. */
+static const struct srv_job *find(const struct srv *s, struct mu_str id)
+{
+    const struct srv_job *sj = NULL;
+    const struct srv_job *last = NULL;
+    DL_FOREACH(s->jobs, sj)
+    {
+        const char *run_id = sj->job.run_id;
+        if (!mu_str_eq(id, mu_str_of(run_id, strlen(run_id))))
+            continue;
+        if (!sj->ended)
+            return sj;
+        last = sj;
+    }
+    return last;
+}
+
+bool incidents_get(struct srv *s, struct mu_str id, struct mu_buf *out)
+{
+    struct mu_json w;
+    struct mu_buf text;
+    const struct srv_job *sj = find(s, id);
+    mu_buf_reset(out);
+    if (sj == NULL)
+        return false;
+    uint32_t left_out = sj->job.incident_count - sj->incident_count;
+    mu_buf_init(&text, mu_mem_default());
+    mu_json_init(&w, out);
+    mu_json_open(&w, '{');
+    mu_json_kstr(&w, "id", sj->job.run_id);
+    mu_json_ki64(&w, "left_out", left_out);
+    mu_json_key(&w, "incidents");
+    mu_json_open(&w, '[');
+    for (uint32_t i = 0; i < sj->incident_count; i++)
+        put_incident(&w, &sj->incidents[i], &text);
+    mu_json_close(&w, ']');
+    mu_json_close(&w, '}');
+    (void)mu_buf_adds(out, "\n");
+    mu_buf_fini(&text);
+    return true;
+}
