@@ -316,16 +316,18 @@ static void on_exit_of_worker(void *arg, const struct work_exit *e)
 static void
 on_said(void *arg, uint32_t local_rank, enum talk_news news, const struct talk_said *said)
 {
-    const struct agent *a = arg;
+    struct agent *a = arg;
     uint32_t rank = (uint32_t)a->life.start.rank_base + local_rank;
     char name[80];
-    if (news == TALK_PROGRESS)
+    if (news == TALK_PROGRESS) {
+        life_note_step(&a->life, local_rank, said->step);
         mu_log(MU_DEBUG, "worker.progress", "job=%s round=%" PRId64 " rank=%u step=%" PRId64,
                a->run_id, a->life.start.round, rank, said->step);
-    else if (news == TALK_SECTION)
+    } else if (news == TALK_SECTION) {
         mu_log(MU_DEBUG, "worker.section", "job=%s round=%" PRId64 " rank=%u name=%s", a->run_id,
                a->life.start.round, rank,
                mu_quote(name, sizeof name, mu_str_of(said->section, strlen(said->section))));
+    }
 }
 
 static int open_store(struct agent *a, struct mu_err *err)

@@ -105,6 +105,12 @@ static void who(const struct mu_cause *c, struct mu_buf *b)
     (void)mu_buf_addf(b, "on %s ", c->host[0] != '\0' ? c->host : "an unnamed host");
 }
 
+static void where(const struct mu_cause *c, struct mu_buf *b)
+{
+    if (c->step >= 0)
+        (void)mu_buf_addf(b, " after step %d", c->step);
+}
+
 void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b)
 {
     char buf[16];
@@ -116,10 +122,12 @@ void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b)
     case MU_CAUSE_WORKER_EXIT:
         who(c, b);
         (void)mu_buf_addf(b, "exited with status %d", c->exit_code);
+        where(c, b);
         break;
     case MU_CAUSE_WORKER_SIGNAL:
         who(c, b);
         (void)mu_buf_addf(b, "was ended by %s", mu_signal_name(c->signo, buf));
+        where(c, b);
         break;
     case MU_CAUSE_SPAWN_FAILED:
         who(c, b);

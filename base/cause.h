@@ -41,6 +41,7 @@ struct mu_cause {
     int32_t exit_code; /* For WORKER_EXIT. */
     int32_t signo;     /* For WORKER_SIGNAL. */
     int32_t blame;     /* Rank that the worker names: it fails because that one did. -1: nobody. */
+    int32_t step;      /* The last one that the worker reported; -1: none. */
     uint32_t round;
     int64_t at_unix_ms; /* By the clock of the host it happened on. */
     char host[MU_HOST_BYTES];
@@ -49,7 +50,7 @@ struct mu_cause {
 
 /* A cause with nothing known. */
 #define MU_CAUSE_INIT                                                                              \
-    ((struct mu_cause){.node_rank = -1, .rank = -1, .local_rank = -1, .blame = -1})
+    ((struct mu_cause){.node_rank = -1, .rank = -1, .local_rank = -1, .blame = -1, .step = -1})
 
 const char *mu_cause_kind_text(enum mu_cause_kind k);
 /* Returns 0, or -1 for a word that is none. */

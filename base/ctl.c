@@ -142,6 +142,7 @@ static const struct {
     {"signo", offsetof(struct mu_cause, signo), 0, "signal of a worker_signal"},
     {"blame", offsetof(struct mu_cause, blame), -1,
      "rank that the worker names as the one that failed before it, -1: nobody"},
+    {"step", offsetof(struct mu_cause, step), -1, "last step that the worker reported, -1: none"},
 };
 
 struct schema {

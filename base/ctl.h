@@ -141,7 +141,9 @@
     INT(round, 0, UINT32_MAX, 1, 0, "the round the sender is in; 0: none")                         \
     INT(seq, 0, INT64_C(1) << 53, 0, 0,                                                            \
         "the agent counts its beats; the answer repeats the number: proof that the server heard "  \
-        "it")
+        "it")                                                                                      \
+    INTS(steps,                                                                                    \
+         "by local rank: the last step that each worker reported, -1: none; empty: as before")
 
 #define CTL_BYE_FIELDS(STR, INT, INTS, CAUSE)                                                      \
     INT(round, 0, UINT32_MAX, 1, 0, "the round it was in; nothing of it runs here any more")       \

@@ -333,6 +333,7 @@ static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
     l->hello_sent_ns = now_ns;
     l->beat_at_ns = now_ns + l->beat_ns;
     send(l, CTL_HELLO);
+    l->steps_untold = l->spawned;
     /* What the server may have missed while the link was down. */
     if (l->failure_untold)
         send(l, CTL_FAILED);
@@ -502,7 +503,9 @@ static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
     for (int64_t i = 0; i < l->config.hello.nproc; i++) {
         l->exits[i] = EXIT_NOT_KNOWN;
         l->exit_untold[i] = false;
+        l->steps[i] = -1;
     }
+    l->steps_untold = false;
     if (now_ns >= fence_at(l))
         return fence(l, ev->unix_ms); /* It was so long under way that the round may be over. */
     if (l->start.reach_ms == 0)
@@ -589,13 +592,13 @@ static int spawned(struct life *l, int64_t now_ns, const struct life_event *ev)
     return 0;
 }
 
-/* Its pid is that of this round only once all have been started. */
 static struct mu_cause
 cause_of_worker(const struct life *l, enum mu_cause_kind kind, const struct life_event *ev)
 {
     struct mu_cause c = cause_here(l, kind, ev->text, ev->unix_ms);
     c.local_rank = (int32_t)ev->local_rank;
     c.rank = (int32_t)l->start.rank_base + c.local_rank;
+    c.step = l->steps[ev->local_rank];
     return c;
 }
 
@@ -1027,6 +1030,8 @@ static void beat_and_connect(struct life *l, int64_t now_ns)
     if (l->link_up && now_ns >= l->beat_at_ns) {
         l->beat_seq++;
         l->beat_sent_ns[l->beat_seq % LIFE_BEATS_REMEMBERED] = now_ns;
+        l->steps_in_beat = l->steps_untold;
+        l->steps_untold = false;
         send(l, CTL_BEAT);
         l->beat_at_ns = now_ns + l->beat_ns;
     }
@@ -1331,10 +1336,11 @@ int life_init(struct life *l,
     l->exits = mu_zalloc(mem, n * sizeof *l->exits);
     l->pids = mu_zalloc(mem, n * sizeof *l->pids);
     l->exit_untold = mu_zalloc(mem, n * sizeof *l->exit_untold);
+    l->steps = mu_zalloc(mem, n * sizeof *l->steps);
     l->silent = mu_zalloc(mem, n * CTL_SILENT_NUMBERS * sizeof *l->silent);
     l->actions = mu_zalloc(mem, (n + EXTRA_ACTIONS) * sizeof *l->actions);
     if (l->exits == NULL || l->pids == NULL || l->exit_untold == NULL || l->actions == NULL ||
-        l->silent == NULL) {
+        l->steps == NULL || l->silent == NULL) {
         life_fini(l);
         return -ENOMEM;
     }
@@ -1346,11 +1352,13 @@ void life_fini(struct life *l)
     mu_mem_free(l->mem, l->exits);
     mu_mem_free(l->mem, l->pids);
     mu_mem_free(l->mem, l->exit_untold);
+    mu_mem_free(l->mem, l->steps);
     mu_mem_free(l->mem, l->silent);
     mu_mem_free(l->mem, l->actions);
     l->exits = NULL;
     l->pids = NULL;
     l->exit_untold = NULL;
+    l->steps = NULL;
     l->silent = NULL;
     l->actions = NULL;
 }

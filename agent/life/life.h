@@ -190,6 +190,10 @@ struct life {
     bool any_untold;
     int64_t tell_at_ns;
 
+    int32_t *steps;     /* Last ones that the workers reported; -1: none. For BEAT. */
+    bool steps_untold;  /* The server does not know them all yet. */
+    bool steps_in_beat; /* This one tells them. */
+
     int32_t *silent; /* What SILENT says. */
     uint32_t silent_count;
 
@@ -255,6 +259,10 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
 
 /* A port bound for the next round's worker store: goes into the next HELLO and STOPPED. */
 void life_set_store_port(struct life *l, uint16_t port);
+
+/* A worker of the round has come as far as this step: the next BEAT tells it, and what is said of
+ * its end. */
+void life_note_step(struct life *l, uint32_t local_rank, int64_t step);
 
 const char *life_state_name(enum life_state s);
 const char *life_event_name(enum life_event_type e);

@@ -86,6 +86,8 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
                                     l->state == LIFE_FINISHED || l->state == LIFE_STOPPING
                                 ? l->start.round
                                 : 0;
+        if (l->steps_in_beat)
+            ret->u.beat.steps = (struct ctl_ints){l->steps, (uint32_t)l->config.hello.nproc};
         break;
     case CTL_BYE:
         ret->u.bye.round = l->start.round;
@@ -108,4 +110,11 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
 void life_set_store_port(struct life *l, uint16_t port)
 {
     l->config.hello.store_port = port;
+}
+
+void life_note_step(struct life *l, uint32_t local_rank, int64_t step)
+{
+    MU_ASSERT(local_rank < l->config.hello.nproc);
+    l->steps[local_rank] = step < -1 ? -1 : step > INT32_MAX ? INT32_MAX : (int32_t)step;
+    l->steps_untold = true;
 }

@@ -167,6 +167,7 @@ enum job_node_state {
 struct job_worker {
     int32_t pid;
     int32_t exit; /* Exit status, minus the signal's number, JOB_EXIT_NONE or JOB_EXIT_UNKNOWN. */
+    int32_t step; /* The last one that it reported in this round; -1: none. */
     int64_t
         silent_unix_ms;  /* Since when it gives no sign of life; 0: it does, as far as is told. */
     int32_t silent_step; /* The last step that it reported; -1: none. */

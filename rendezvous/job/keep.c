@@ -50,6 +50,7 @@ const char *job_decision_name(enum job_decision d)
         (row)->cause_exit_code = (c)->exit_code;                                                   \
         (row)->cause_signo = (c)->signo;                                                           \
         (row)->cause_blame = (c)->blame;                                                           \
+        (row)->cause_step = (c)->step;                                                             \
         (row)->cause_round = (c)->round;                                                           \
         (row)->cause_at_unix_ms = (c)->at_unix_ms;                                                 \
     } while (0)
@@ -67,6 +68,7 @@ const char *job_decision_name(enum job_decision d)
         (c)->exit_code = (int32_t)(row)->cause_exit_code;                                          \
         (c)->signo = (int32_t)(row)->cause_signo;                                                  \
         (c)->blame = (int32_t)(row)->cause_blame;                                                  \
+        (c)->step = (int32_t)(row)->cause_step;                                                    \
         (c)->round = (uint32_t)(row)->cause_round;                                                 \
         (c)->at_unix_ms = (row)->cause_at_unix_ms;                                                 \
     } while (0)
@@ -320,7 +322,8 @@ static int load_node(
         roster_set(j, slot, (enum job_node_state)state);
     j->starting += n->state == JOB_NODE_STARTING;
     for (int64_t i = 0; i < n->hello.nproc; i++)
-        n->workers[i].exit = state == JOB_NODE_FINISHED ? 0 : JOB_EXIT_NONE;
+        n->workers[i] =
+            (struct job_worker){.exit = state == JOB_NODE_FINISHED ? 0 : JOB_EXIT_NONE, .step = -1};
     if (member)
         j->members[row->node_rank] = slot;
     return 0;

@@ -30,6 +30,7 @@
     INT(cause_exit_code, INT32_MIN, INT32_MAX)                                                     \
     INT(cause_signo, INT32_MIN, INT32_MAX)                                                         \
     INT(cause_blame, -1, INT32_MAX)                                                                \
+    INT(cause_step, -1, INT32_MAX)                                                                 \
     INT(cause_round, 0, INT32_MAX)                                                                 \
     INT(cause_at_unix_ms, 0, INT64_MAX)
 

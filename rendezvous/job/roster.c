@@ -315,8 +315,9 @@ static int note_hello(const struct job *j, struct job_node *n, const struct job_
         p += n_bytes;
     }
     for (int64_t i = 0; i < said.nproc; i++)
-        workers[i] = n->workers != NULL ? n->workers[i]
-                                        : (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE};
+        workers[i] = n->workers != NULL
+                         ? n->workers[i]
+                         : (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE, .step = -1};
     mu_mem_free(j->mem, n->workers);
     n->workers = workers;
     n->hello = said;

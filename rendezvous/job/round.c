@@ -59,7 +59,7 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
         n->started_unix_ms = 0;
         roster_forget_failure(j, n);
         for (int64_t i = 0; i < n->hello.nproc; i++)
-            n->workers[i] = (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE};
+            n->workers[i] = (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE, .step = -1};
         roster_set(j, j->members[r], JOB_NODE_STARTING);
         job_send(j, j->members[r], CTL_START);
     }

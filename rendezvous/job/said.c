@@ -5,11 +5,20 @@
 #include <stdio.h>
 #include <string.h>
 
+static void note_steps(const struct job *j, struct job_node *n, const struct ctl_beat *m)
+{
+    if (!n->in_round || m->round != j->round)
+        return;
+    for (uint32_t i = 0; i < m->steps.n && i < n->hello.nproc; i++)
+        n->workers[i].step = m->steps.v[i];
+}
+
 int row_beat(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     struct job_node *n = job_node_of(j, ev);
     roster_heard(j, ev->node, now_ns);
     if (ev->type == JOB_EV_BEAT) {
+        note_steps(j, n, &ev->msg->u.beat);
         n->beat_seq = ev->msg->u.beat.seq;
         job_send(j, ev->node, CTL_BEAT);
     }
@@ -58,7 +67,7 @@ int row_note_started(struct job *j, int64_t now_ns, const struct job_event *ev, 
     n->started_unix_ms = ev->unix_ms;
     job_act(j, JOB_ACT_KEEP, ev->node, CTL_TYPE_COUNT);
     for (uint32_t i = 0; i < m->pids.n && i < n->hello.nproc; i++)
-        n->workers[i] = (struct job_worker){.pid = m->pids.v[i], .exit = JOB_EXIT_NONE};
+        n->workers[i] = (struct job_worker){.pid = m->pids.v[i], .exit = JOB_EXIT_NONE, .step = -1};
     if (n->state != JOB_NODE_STARTING)
         return 0;
     roster_set(j, ev->node, JOB_NODE_RUNNING);

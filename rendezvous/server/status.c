@@ -160,6 +160,7 @@ void status_put_cause(struct mu_json *w, const struct mu_cause *c)
     put_known(&p, "exit_code", c->kind == MU_CAUSE_WORKER_EXIT, c->exit_code);
     put_signal(&p, c->kind == MU_CAUSE_WORKER_SIGNAL, c->signo);
     put_known(&p, "blamed_rank", c->blame >= 0, c->blame);
+    put_known(&p, "step", c->step >= 0, c->step);
     mu_json_ki64(&p.w, "round", c->round);
     put_time(&p, "at", c->at_unix_ms);
     mu_json_close(&p.w, '}');
@@ -269,6 +270,8 @@ add_state(char *p, const struct job_node *n, const struct job_worker *w, const c
     p = add_quoted(p, killed ? mu_signal_name(-w->exit, name) : NULL);
     p = ADD(p, ",\"started_at\":");
     p = add_quoted(p, started);
+    p = ADD(p, ",\"step\":");
+    p = add_known(p, w->step >= 0, w->step);
     p = add_text(p, ",\"silent_since\":");
     char since[32];
     if (w->silent_unix_ms != 0 && !ended)
@@ -288,7 +291,8 @@ static void put_workers(struct mu_buf *b, const struct job_node *n, const char *
         const struct job_worker *w = &n->workers[i];
         if (mu_buf_reserve(b, WORKER_BYTES) < 0)
             return; /* It shows in oom. */
-        if (state_bytes == 0 || w->exit != like.exit || w->silent_unix_ms != like.silent_unix_ms) {
+        if (state_bytes == 0 || w->exit != like.exit || w->silent_unix_ms != like.silent_unix_ms ||
+            w->step != like.step) {
             like = *w;
             state_bytes = (size_t)(add_state(state, n, w, started) - state);
         }

@@ -434,3 +434,26 @@ def test_f22_without_a_limit_status_tells_and_nothing_ends(job, start_server):
     assert a.process.poll() is None and len([s for s in a.out.lines if s.startswith("up")]) == 2
     a.signal(signal.SIGTERM)
     a.ends(1)
+
+
+@needs_sdk
+def test_status_and_the_cause_tell_the_step(job, start_server):
+    server = start_server()
+    w = job.file("steps.py", """
+import os, signal, time
+import muster
+signal.signal(signal.SIGUSR1, lambda *_: os._exit(3))
+for step in range(5):
+    muster.progress(step)
+    time.sleep(0.12)  # The library tells at most ten a second.
+print("up", os.getpid(), flush=True)
+while True:
+    signal.pause()
+""")
+    a = job.start(f"--rdzv=127.0.0.1:{server.port}", "--rdzv-id=steps", "--nnodes=1", "--nproc-per-node=1", w, env=sdk_variables())
+    pid = int(a.out.wait(r"up (\d+)").group(1))
+    agentlib_wait(lambda: server.job("steps")["nodes"][0]["workers"][0]["step"] == 4, 15)
+    os.kill(pid, signal.SIGUSR1)
+    a.err.wait(rf"rank 0 \(local rank 0, pid {pid}\) on \S+ exited with status 3 after step 4")
+    a.ends(1)
+    assert server.job("steps")["last_cause"]["step"] == 4

@@ -53,9 +53,13 @@ static void test_sentences_name_rank_host_and_why(void **state)
                           .local_rank = 1,
                           .pid = 77,
                           .exit_code = 7,
+                          .step = -1,
                           .host = "n2",
                           .message = "boom"};
     sentence_is(c, "rank 3 (local rank 1, pid 77) on n2 exited with status 7: boom");
+    c.step = 41;
+    sentence_is(c, "rank 3 (local rank 1, pid 77) on n2 exited with status 7 after step 41: boom");
+    c.step = -1;
     c.kind = MU_CAUSE_WORKER_SIGNAL;
     c.signo = SIGKILL;
     c.pid = 0;

@@ -397,6 +397,33 @@ static void test_silence_is_kept_as_it_is_told(void **state)
     end(&s);
 }
 
+static void beat(struct story *s, uint32_t slot, int64_t round, const int32_t *steps, uint32_t n)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_BEAT);
+    m.u.beat.round = round;
+    m.u.beat.steps = (struct ctl_ints){steps, n};
+    assert_int_equal(give(s, (struct job_event){.type = JOB_EV_BEAT, .node = slot, .msg = &m}), 0);
+}
+
+/* A beat without steps leaves them as they are; one of another round says nothing. */
+static void test_steps_are_kept_as_beats_tell_them(void **state)
+{
+    (void)state;
+    struct story s;
+    uint32_t a = 0;
+    begin(&s, mu_mem_default());
+    (void)hello(&s, (struct who){.host = "a", .min = 1, .max = 1}, &a);
+    const struct job_worker *w = s.job.nodes[a].workers;
+    assert_int_equal(w[0].step, -1);
+    beat(&s, a, 1, (const int32_t[]){7, -1, 99}, 3);
+    beat(&s, a, 1, NULL, 0);
+    beat(&s, a, 2, (const int32_t[]){8, 8}, 2);
+    assert_int_equal(w[0].step, 7);
+    assert_int_equal(w[1].step, -1);
+    end(&s);
+}
+
 /* A node tells of its own worker that hangs, which may only wait for one of another node. */
 static void test_who_hangs_is_found_among_all_nodes(void **state)
 {
@@ -1031,6 +1058,7 @@ int main(void)
         cmocka_unit_test(test_last_words_of_the_first_failure_go_to_all),
         cmocka_unit_test(test_who_spent_the_restarts_is_bounded),
         cmocka_unit_test(test_silence_is_kept_as_it_is_told),
+        cmocka_unit_test(test_steps_are_kept_as_beats_tell_them),
         cmocka_unit_test(test_who_hangs_is_found_among_all_nodes),
         cmocka_unit_test(test_a_node_that_has_finished_hears_for_whom_it_waits),
         cmocka_unit_test(test_who_is_missing_after_a_round_is_said_soon),
