@@ -12,6 +12,8 @@
 #define MU_HOST_BYTES 256   /* RFC 1035: 253 characters. */
 #define MU_ADDR_BYTES 64    /* A numeric IPv6 address with a zone. */
 #define MU_ROLE_BYTES 64
+#define MU_DIR_BYTES                                                                               \
+    1000 /* A folder of our own files, with its NUL: names in it still fit PATH_MAX. */
 #define MU_MESSAGE_BYTES 512 /* A cause's own words: one sentence, not a traceback. */
 #define MU_OUTPUT_BYTES                                                                            \
     2048 /* Last lines of the worker that failed first: a screen at most, told to every node. */

@@ -240,6 +240,9 @@ static int check_times(struct srv_options *o, struct mu_err *err)
 
 int srv_options_check(struct srv_options *o, char *host, size_t cap, struct mu_err *err)
 {
+    if (o->state_dir != NULL && strlen(o->state_dir) >= MU_DIR_BYTES)
+        return mu_err_set(err, -ENAMETOOLONG, "--state-dir: longer than %d bytes",
+                          MU_DIR_BYTES - 1);
     int r = check_host(o->host, host, cap, err);
     return r == 0 ? check_times(o, err) : r;
 }

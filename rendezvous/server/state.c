@@ -121,8 +121,8 @@ const char *state_sentence(const struct srv *s)
 static bool put_aside(struct state *st, const char *word, const char *text)
 {
     static const char *const tails[] = {"-wal", "-shm", ""};
-    char from[1200];
-    char to[1300];
+    char from[MU_DIR_BYTES + 64];
+    char to[MU_DIR_BYTES + 128];
     char shown[sizeof st->why.msg + 16];
     bool was_there = false;
     long long now = (long long)(mu_unix_ms() / 1000);
@@ -168,7 +168,7 @@ static void close_file(struct state *st)
 /* One server a folder: it is told which other one is there. */
 static int lock_folder(struct state *st, const char *dir, struct mu_err *err)
 {
-    char path[1100];
+    char path[MU_DIR_BYTES + 64];
     char pid[24] = "";
     (void)snprintf(path, sizeof path, "%s/" LOCK_NAME, dir);
     st->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);

@@ -117,3 +117,8 @@ def test_json_log_is_one_object_a_line(start_server):
     events = [json.loads(line) for line in s.log.lines if "listening on" not in line]
     moves = [e for e in events if e["event"] == "job.move"]
     assert [m["move"] for m in moves][:1] == ["GATHERING->RUNNING"]
+
+
+def test_a_state_dir_too_long_for_its_files_names_is_refused():
+    r = run("--port", "0", "--state-dir", "/" + "d" * 2000)
+    assert r.returncode == 2 and r.stderr.startswith("rdzv-server: --state-dir: longer than 999 bytes")
