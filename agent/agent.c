@@ -869,7 +869,10 @@ static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
     (void)mu_buf_addf(&b, "%s since %s (%.1f s; %s %.1f s)%s%s",
                       v->by_progress ? "no step" : "no sign of life", since,
                       (double)still_ns / (double)(1000 * MU_NS_PER_MS),
-                      v->in_section ? "its section's limit is" : "the limit is",
+                      v->in_section ? "its section's limit is"
+                      : v->by_progress && a->o->progress_timeout_ns == HANG_LEARNED
+                          ? "the limit, ten times the longest step before or a minute, is"
+                          : "the limit is",
                       (double)v->limit_ns / (double)(1000 * MU_NS_PER_MS), last,
                       v->stopped ? ", it is stopped by a signal" : "");
     if (v->in_section && said != NULL)

@@ -103,8 +103,9 @@ struct agent_options {
     const char *numa;            /* --numa-binding; NULL: none. */
     int64_t d_state_ns;          /* TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT; 0: do not look. */
     int64_t shutdown_timeout_ns; /* SIGTERM to SIGKILL. */
-    int64_t progress_timeout_ns; /* From one reported step to the next; 0: no limit. */
-    int64_t silence_timeout_ns;  /* Without any sign of life; 0: no limit. */
+    int64_t
+        progress_timeout_ns;    /* From one reported step to the next; 0: no limit; HANG_LEARNED. */
+    int64_t silence_timeout_ns; /* Without any sign of life; 0: no limit. */
     int signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
     const char *signals_text; /* As given: workers see it. */

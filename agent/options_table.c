@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "agent/life/hang.h"
 #include "base/cause.h"
 
 #define NS_PER_S INT64_C(1000000000)
@@ -345,6 +346,10 @@ static int set_shutdown_timeout(struct reading *rd, const char *text, const char
 
 static int set_progress_timeout(struct reading *rd, const char *text, const char *what)
 {
+    if (strcmp(text, "auto") == 0) {
+        rd->o->progress_timeout_ns = HANG_LEARNED;
+        return 0;
+    }
     return seconds(rd, text, 0, what, &rd->o->progress_timeout_ns);
 }
 
@@ -542,10 +547,10 @@ const struct option_row option_rows[] = {
      "How many of the last lines of the worker that failed first are shown at the end, on every node; at most 20. For that a "
      "worker's stderr passes through the agent, byte by byte, unless that is a terminal; so does its stdout where both lead to the same "
      "place. 0: workers inherit both, and the lines are known only where --tee, --redirects or --label brings them here."},
-    {"progress-timeout", 0, OPTION_OWN, "SECONDS", set_progress_timeout, "0",
+    {"progress-timeout", 0, OPTION_OWN, "SECONDS|auto", set_progress_timeout, "0",
      "A worker that has reported a step (muster_progress) must report the next within so long, or it hangs: the group is stopped, the "
-     "cause is no_progress, and a restart is spent. While it is in a section with a limit of its own that one holds. 0: no limit; status shows "
-     "silent_since all the same."},
+     "cause is no_progress, and a restart is spent. While it is in a section with a limit of its own that one holds. auto: ten times the longest "
+     "step of this node's workers so far, once three were seen, and at least 60 s. 0: no limit; status shows silent_since all the same."},
     {"silence-timeout", 0, OPTION_OWN, "SECONDS", set_silence_timeout, "0",
      "The same for workers without the SDK: how long one may give no sign of life, which is CPU time of it or its descendants, output that passes "
      "through the agent (stderr mostly does), or a reported step. One that spins in a collective is not silent. 0: no limit."},

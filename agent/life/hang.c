@@ -47,12 +47,35 @@ static bool moved(const struct hang_sample *was, const struct hang_sample *is)
            is->section_since_ns != was->section_since_ns;
 }
 
+/* Steps between two looks count as one: what is learned is rather too long. */
+static void learn(struct hang *h, const struct hang_sample *was, const struct hang_sample *is)
+{
+    if (!was->has_step || !is->has_step || is->step_ns == was->step_ns)
+        return;
+    if (is->step_ns - was->step_ns > h->longest_step_ns)
+        h->longest_step_ns = is->step_ns - was->step_ns;
+    h->steps_seen += h->steps_seen < HANG_LEARNED_AFTER;
+}
+
+/* 0: none, or not yet. */
+static int64_t progress_limit_ns(const struct hang *h)
+{
+    if (h->limits.progress_ns != HANG_LEARNED)
+        return h->limits.progress_ns;
+    if (h->steps_seen < HANG_LEARNED_AFTER)
+        return 0;
+    int64_t limit = h->longest_step_ns * HANG_LEARNED_TIMES;
+    return limit > HANG_LEARNED_MIN_NS ? limit : HANG_LEARNED_MIN_NS;
+}
+
 void hang_note(struct hang *h, uint32_t local_rank, int64_t now_ns, const struct hang_sample *s)
 {
     MU_ASSERT(local_rank < h->count);
     struct hang_worker *w = &h->workers[local_rank];
     if (!w->there || moved(&w->last, s))
         w->alive_ns = now_ns;
+    if (w->there)
+        learn(h, &w->last, s);
     w->there = true;
     w->last = *s;
 }
@@ -70,9 +93,11 @@ static bool progress_due(const struct hang *h,
 {
     const struct hang_sample *s = &w->last;
     bool own_limit = s->in_section && s->section_limit_ns >= 0;
-    if (h->limits.progress_ns == 0 || !w->there || (!s->has_step && !own_limit))
+    int64_t limit_ns = own_limit ? s->section_limit_ns : progress_limit_ns(h);
+    if (h->limits.progress_ns == 0 || !w->there || (!s->has_step && !own_limit) ||
+        (limit_ns == 0 && !own_limit))
         return false;
-    *ret_limit_ns = own_limit ? s->section_limit_ns : h->limits.progress_ns;
+    *ret_limit_ns = limit_ns;
     *ret_since_ns = own_limit ? s->section_since_ns : later(s->step_ns, s->section_since_ns);
     return true;
 }
@@ -138,7 +163,7 @@ bool hang_look(const struct hang *h, int64_t now_ns, struct hang_verdict *ret)
 static int64_t notice_ns(const struct hang *h)
 {
     int64_t at = HANG_NOTICE_NS;
-    if (h->limits.progress_ns != 0 && h->limits.progress_ns / 2 < at)
+    if (h->limits.progress_ns > 0 && h->limits.progress_ns / 2 < at)
         at = h->limits.progress_ns / 2;
     if (h->limits.silence_ns != 0 && h->limits.silence_ns / 2 < at)
         at = h->limits.silence_ns / 2;
@@ -157,7 +182,7 @@ int64_t hang_gap_ns(const struct hang *h)
     int64_t gap = GAP_MAX_NS;
     if (h->limits.progress_ns == 0 && h->limits.silence_ns == 0)
         return h->count > MANY_WORKERS ? GAP_MANY_NS : GAP_MAX_NS;
-    if (h->limits.progress_ns != 0 && h->limits.progress_ns / 10 < gap)
+    if (h->limits.progress_ns > 0 && h->limits.progress_ns / 10 < gap)
         gap = h->limits.progress_ns / 10;
     if (h->limits.silence_ns != 0 && h->limits.silence_ns / 10 < gap)
         gap = h->limits.silence_ns / 10;

@@ -5,12 +5,13 @@
  * output that passes through the agent. Silence is told, always; it ends the round only where the
  * user has set a limit:
  *  - progress: a worker that has reported a step must report the next in time. While it says that
- * it is in a section with a limit of its own, that one counts, from the section's beginning.
+ * it is in a section with a limit of its own, that one counts, from the section's beginning. The
+ * limit may be learned: some times the longest that any worker here has taken for a step so far.
  *  - silence: any worker must give some sign of life in time.
  * One that hangs makes its peers wait, and they are as silent as it is. Who is to blame is told by,
  * in this order: being stopped (state T), the fewest steps, the longest silence.
  *
- * Everything is forgotten when a round begins. */
+ * Everything but what was learned is forgotten when a round begins. */
 #ifndef MUSTER_AGENT_HANG_H
 #define MUSTER_AGENT_HANG_H
 
@@ -23,8 +24,15 @@
     INT64_C(5000000000) /* A loaded machine may keep one waiting for seconds.                      \
                          */
 
+#define HANG_LEARNED INT64_C(-1)
+#define HANG_LEARNED_TIMES 10
+#define HANG_LEARNED_MIN_NS INT64_C(60000000000)
+#define HANG_LEARNED_AFTER                                                                         \
+    3 /* Steps that were seen to take their time; before, no limit holds.                          \
+       */
+
 struct hang_limits {
-    int64_t progress_ns; /* 0: no limit. */
+    int64_t progress_ns; /* 0: no limit. HANG_LEARNED. */
     int64_t silence_ns;  /* 0: no limit. */
 };
 
@@ -52,6 +60,8 @@ struct hang_worker {
 struct hang {
     const struct mu_mem *mem;
     struct hang_limits limits;
+    int64_t longest_step_ns; /* Of any worker, in any round. */
+    uint32_t steps_seen;     /* Up to HANG_LEARNED_AFTER. */
     uint32_t count;
     struct hang_worker *workers;
 };

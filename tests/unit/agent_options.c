@@ -292,6 +292,8 @@ static const struct row rows[] = {
     {"--exit-status=worst|p", "", 2, "--exit-status: \"worst\" is not one of one|first", NULL},
     {"p", "", 0, "pt=0 sit=0", NULL},
     {"--progress-timeout=2.5|--silence-timeout=600|p", "", 0, "pt=2.5 sit=600", NULL},
+    {"--progress-timeout=auto|p", "", 0, "pt=-1e-09", NULL},
+    {"--progress-timeout=autos|p", "", 2, "--progress-timeout", NULL},
     {"--progress-timeout=soon|p", "", 2, "--progress-timeout", NULL},
     {"p", "", 0, "last=10", NULL},
     {"--last-lines=0|p", "", 0, "last=0", NULL},

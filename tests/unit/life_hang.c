@@ -152,6 +152,33 @@ static void test_a_section_has_a_limit_of_its_own_or_the_usual_one(void **state)
     hang_fini(h);
 }
 
+/* From three steps on, ten times the longest, a minute at least; a new round knows it. */
+static void test_a_limit_is_learned_from_steps(void **state)
+{
+    (void)state;
+    struct hang *h = begin(HANG_LEARNED, 0, 1);
+    struct hang_verdict v;
+    struct hang_sample s = {.has_step = true};
+    for (int64_t at = 1; at <= 4; at++) {
+        s.step = s.step_ns = at;
+        note(h, 0, at, s);
+        assert_true(at == 4 || !hangs(h, 4000, &v));
+    }
+    assert_false(hangs(h, 63, &v));
+    assert_true(hangs(h, 64, &v) && v.by_progress && v.limit_ns == HANG_LEARNED_MIN_NS);
+    s.step = 5;
+    s.step_ns = 34; /* It took 30 s: a checkpoint. */
+    note(h, 0, 34, s);
+    assert_false(hangs(h, 34 + 299, &v));
+    assert_true(hangs(h, 34 + 300, &v));
+    hang_begin(h, BEGAN);
+    s.step_ns = 2;
+    note(h, 0, 2, s);
+    assert_false(hangs(h, 301, &v));
+    assert_true(hangs(h, 302, &v));
+    hang_fini(h);
+}
+
 static void test_a_round_forgets_and_the_dead_do_not_hang(void **state)
 {
     (void)state;
@@ -198,6 +225,7 @@ int main(void)
         cmocka_unit_test(test_the_stopped_one_is_to_blame_then_the_one_behind),
         cmocka_unit_test(test_who_reports_is_no_suspect),
         cmocka_unit_test(test_a_section_has_a_limit_of_its_own_or_the_usual_one),
+        cmocka_unit_test(test_a_limit_is_learned_from_steps),
         cmocka_unit_test(test_a_round_forgets_and_the_dead_do_not_hang),
         cmocka_unit_test(test_looks_are_as_rare_as_the_limits_allow),
     };
