@@ -503,14 +503,19 @@ static void say_outcome(const struct agent *a)
                    "needs a --rdzv-id of its own");
         return;
     }
+    char within[LIFE_WITHIN_BYTES];
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     (void)mu_buf_addf(&b, "job %s failed: ", a->run_id);
     mu_cause_sentence(&l->cause, &b);
+    if (l->same_failure) {
+        (void)mu_buf_adds(&b, "; ");
+        mu_cause_twice_sentence(&l->cause, &b);
+    }
     if (l->start.round > 0)
-        (void)mu_buf_addf(&b, " (round %" PRId64 ", %u of %u restarts used%s%s)", l->start.round,
-                          l->restarts, l->max_restarts, l->spent_by[0] != '\0' ? ", by " : "",
-                          l->spent_by);
+        (void)mu_buf_addf(&b, " (round %" PRId64 ", %u of %u restarts%s used%s%s)", l->start.round,
+                          l->spent, l->max_restarts, life_within(l, within),
+                          l->spent_by[0] != '\0' ? ", by " : "", l->spent_by);
     say(a, mu_buf_cstr(&b));
     mu_buf_reset(&b);
     report_output(&b, a->name, l->cause_output);
@@ -922,6 +927,10 @@ static int make_hello(struct agent *a, struct ctl_hello *h, struct mu_err *err)
     h->nodes_max = o->nodes_max;
     h->nproc = o->nproc;
     h->max_restarts = o->max_restarts;
+    h->restart_window_ms = o->restart_window_ns / MU_NS_PER_MS;
+    h->give_back_ms = o->give_back_ns / MU_NS_PER_MS;
+    h->give_back_steps = o->give_back_steps;
+    h->same_failure_restart = o->same_failure_restart;
     h->node_rank = o->node_rank;
     h->join_timeout_ms = o->join_timeout_ns / MU_NS_PER_MS;
     h->last_call_ms = o->last_call_ns / MU_NS_PER_MS;
@@ -1123,14 +1132,14 @@ static int set_up(struct agent *a, struct mu_err *err)
     return 0;
 }
 
-/* 1 as torchrun, unless the first failing worker's own status is wanted, or the signal that told us
- * to stop. */
+/* 1 as torchrun, or 65 where starting again does not help; unless the first failing worker's own
+ * status is wanted, or the signal that told us to stop. */
 static int exit_status_of(const struct agent *a)
 {
     const struct mu_cause *c = &a->life.cause;
     if (a->life.exit_status == 0 && a->console_lost)
         return 1;
-    if (a->life.exit_status != 1 || !a->o->exit_status_first)
+    if (a->life.exit_status == 0 || !a->o->exit_status_first)
         return a->life.exit_status;
     if (a->told_signo != 0 && (!a->life.has_cause || c->kind == MU_CAUSE_NODE_LEFT))
         return 128 + a->told_signo;
@@ -1138,7 +1147,7 @@ static int exit_status_of(const struct agent *a)
         return 1;
     if (c->kind == MU_CAUSE_WORKER_EXIT && c->exit_code > 0)
         return c->exit_code;
-    return c->kind == MU_CAUSE_WORKER_SIGNAL ? 128 + c->signo : 1;
+    return c->kind == MU_CAUSE_WORKER_SIGNAL ? 128 + c->signo : a->life.exit_status;
 }
 
 int agent_run(const struct agent_options *options, struct warden *warden, const char *name)

@@ -76,7 +76,11 @@ struct agent_options {
     uint32_t nodes_max;
     uint32_t nproc;
     uint32_t max_restarts;
-    int32_t node_rank; /* -1: any. */
+    int64_t restart_window_ns; /* Within which they count; 0: for ever. */
+    int64_t give_back_ns;      /* --restarts-given-back-after: a time; 0: none. */
+    uint32_t give_back_steps;  /* Or steps; 0: none. */
+    bool same_failure_restart; /* --same-failure=restart */
+    int32_t node_rank;         /* -1: any. */
     bool on_join_restart;
     const char *run_id;   /* NULL: the caller makes a fresh one (a UUID). */
     const char *role;     /* May be "". */

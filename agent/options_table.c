@@ -11,7 +11,7 @@
 #include "base/cause.h"
 
 #define NS_PER_S INT64_C(1000000000)
-#define YEAR_NS (INT64_C(366) * 86400 * NS_PER_S) /* Longer is a slip of the finger. */
+#define YEAR_NS MU_SPAN_MAX_NS
 
 /* --- readers: one per row --- */
 
@@ -85,13 +85,76 @@ static int set_standalone(struct reading *rd, const char *text, const char *what
     return 0;
 }
 
+/* A time with its unit, to the millisecond. */
+static int span(struct reading *rd, const char *text, const char *what, int64_t *ret_ns)
+{
+    int r = mu_parse_span(text, NS_PER_S / 1000, MU_SPAN_MAX_NS, what, ret_ns, rd->err);
+    return r == 0 ? 0 : option_fail_as(rd, r == -ERANGE ? 1 : 2);
+}
+
+/* N, or N/WINDOW. */
 static int set_max_restarts(struct reading *rd, const char *text, const char *what)
 {
+    char number[32] = "";
+    char shown[64];
+    const char *slash = strchr(text, '/');
     int64_t n = 0;
-    int r = option_int(rd, 2, text, 0, MU_RESTARTS_MAX, what, &n);
-    if (r == 0)
-        rd->o->max_restarts = (uint32_t)n;
-    return r;
+    int64_t window_ns = 0;
+    if (slash != NULL && (size_t)(slash - text) < sizeof number)
+        memcpy(number, text, (size_t)(slash - text));
+    if (slash != NULL && (number[0] == '\0' || slash[1] == '\0'))
+        return option_fail(rd, 2, "%s: %s is not N or N/WINDOW (as in 3 or 3/1h)", what,
+                           mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
+    int r = option_int(rd, 2, slash != NULL ? number : text, 0,
+                       slash != NULL ? MU_WINDOW_RESTARTS_MAX : MU_RESTARTS_MAX, what, &n);
+    if (r == 0 && slash != NULL)
+        r = span(rd, slash + 1, what, &window_ns);
+    if (r < 0)
+        return r;
+    rd->o->max_restarts = (uint32_t)n;
+    rd->o->restart_window_ns = window_ns;
+    return 0;
+}
+
+#define STEPS "steps"
+
+static int set_given_back(struct reading *rd, const char *text, const char *what)
+{
+    char number[32] = "";
+    char shown[64];
+    size_t n = strlen(text);
+    size_t unit = sizeof STEPS - 1;
+    int64_t steps = 0;
+    int64_t ns = 0;
+    int r = 0;
+    bool in_steps = n > unit && n - unit < sizeof number && strcmp(text + n - unit, STEPS) == 0;
+    if (in_steps) {
+        memcpy(number, text, n - unit);
+        r = option_int(rd, 2, number, 1, INT32_MAX, what, &steps);
+    } else if (strcmp(text, "never") != 0) {
+        r = mu_parse_span(text, NS_PER_S / 1000, MU_SPAN_MAX_NS, what, &ns, rd->err);
+        if (r == -EINVAL)
+            return option_fail(rd, 2,
+                               "%s: %s is neither a time with its unit (as in 30m), nor steps (as "
+                               "in 500steps), nor never",
+                               what, mu_quote(shown, sizeof shown, mu_str_of(text, n)));
+        r = r < 0 ? option_fail_as(rd, 1) : 0;
+    }
+    if (r < 0)
+        return r;
+    rd->o->give_back_ns = ns;
+    rd->o->give_back_steps = (uint32_t)steps;
+    return 0;
+}
+
+static int set_same_failure(struct reading *rd, const char *text, const char *what)
+{
+    char shown[48];
+    rd->o->same_failure_restart = strcmp(text, "restart") == 0;
+    if (!rd->o->same_failure_restart && strcmp(text, "end") != 0)
+        return option_fail(rd, 2, "%s: %s is not one of end|restart", what,
+                           mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))));
+    return 0;
 }
 
 /* Seconds; a text that is no number is usage, a senseless number is found later. */
@@ -478,8 +541,9 @@ const struct option_row option_rows[] = {
     {"standalone", 0, 0, NULL, set_standalone, NULL,
      "One node by itself, under a fresh run id; endpoint, backend and id are ignored. Also what happens when nothing "
      "says where to meet and one node is enough."},
-    {"max-restarts", 0, 0, "N", set_max_restarts, "0",
-     "How many failures the job may start again after, on all nodes together. Nodes that come and go cost nothing."},
+    {"max-restarts", 0, 0, "N|N/WINDOW", set_max_restarts, "0",
+     "How many failures the job may start again after, on all nodes together. Nodes that come and go cost nothing. N/WINDOW, as in 3/1h (units "
+     "s, m, h, d): at most N, up to 100, within any such time."},
     {"monitor-interval", 0, 0, "SECONDS", set_monitor_interval, "0.1",
      "Accepted for torchrun's sake: nothing here polls."},
     {"start-method", 0, OPTION_WORDS, "spawn|fork|forkserver", set_nothing, "spawn",
@@ -540,9 +604,16 @@ const struct option_row option_rows[] = {
     {"on-join", 0, OPTION_OWN | OPTION_WORDS, "wait|restart", set_on_join, "wait",
      "What a node that arrives while the job runs does when there is room: wait for the next round, or start one "
      "(as torchrun does: the default with backend c10d)."},
+    {"restarts-given-back-after", 0, OPTION_OWN, "TIME|Nsteps|never", set_given_back, "never",
+     "The restarts spent so far count no longer once a round has run so long without a failure (as in 30m), or once the slowest of its ranks has come "
+     "N reported steps (muster_progress, on every rank) further than the first that the round reported. TORCHELASTIC_RESTART_COUNT counts on."},
+    {"same-failure", 0, OPTION_OWN | OPTION_WORDS, "end|restart", set_same_failure, "end",
+     "What follows when a rank fails as in the round before: same kind, status or signal, rank, and last reported step, with no round in between that "
+     "brought this rank further. end: the job ends with status 65, since starting again does not help. Only for workers that report steps; of those the agent "
+     "is told at most ten a second, so the step is the last one told."},
     {"exit-status", 0, OPTION_OWN | OPTION_WORDS, "one|first", set_exit_status, "one",
      "What a failed job ends with: 1, as torchrun, or the first failing worker's own status (128 + n for signal n; also where the agent itself was "
-     "told to stop by it)."},
+     "told to stop by it). first beats the 65 of --same-failure."},
     {"last-lines", 0, OPTION_OWN, "N", set_last_lines, "10",
      "How many of the last lines of the worker that failed first are shown at the end, on every node; at most 20. For that a "
      "worker's stderr passes through the agent, byte by byte, unless that is a terminal; so does its stdout where both lead to the same "

@@ -170,3 +170,17 @@ void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b)
     if (c->message[0] != '\0')
         (void)mu_buf_addf(b, ": %s", c->message);
 }
+
+void mu_cause_twice_sentence(const struct mu_cause *c, struct mu_buf *b)
+{
+    char buf[16];
+    (void)mu_buf_addf(b, "rank %d ", c->rank);
+    if (c->kind == MU_CAUSE_WORKER_EXIT)
+        (void)mu_buf_addf(b, "failed with status %d", c->exit_code);
+    else if (c->kind == MU_CAUSE_WORKER_SIGNAL)
+        (void)mu_buf_addf(b, "was ended by %s", mu_signal_name(c->signo, buf));
+    else
+        (void)mu_buf_adds(b, "made no progress");
+    where(c, b);
+    (void)mu_buf_adds(b, " twice: starting again does not help");
+}

@@ -77,4 +77,7 @@ const char *mu_signal_name(int signo, char *buf);
  * Appends to b. */
 void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b);
 
+/* "rank 3 failed with status 1 after step 41 twice: starting again does not help". Appends to b. */
+void mu_cause_twice_sentence(const struct mu_cause *c, struct mu_buf *b);
+
 #endif

@@ -41,6 +41,15 @@
     INT(nodes_max, 1, MU_NODES_MAX, 1, 1, "spec: most nodes of a round")                           \
     INT(nproc, 1, MU_WORKERS_MAX, 1, 1, "workers of this node")                                    \
     INT(max_restarts, 0, MU_RESTARTS_MAX, 0, 0, "spec: failures the job may restart after")        \
+    INT(restart_window_ms, 0, MU_SPAN_MAX_MS, 0, 0,                                                \
+        "spec: only restarts within so long count against max_restarts; 0: all do")                \
+    INT(give_back_ms, 0, MU_SPAN_MAX_MS, 0, 0,                                                     \
+        "spec: after a round ran so long without a failure, none counts any more; 0: never")       \
+    INT(give_back_steps, 0, INT32_MAX, 0, 0,                                                       \
+        "spec: the same, after its slowest rank came so many reported steps further; 0: never")    \
+    INT(same_failure_restart, 0, 1, 0, 0,                                                          \
+        "spec: 1 when the same failure at the same step twice does not end the job "               \
+        "(--same-failure=restart)")                                                                \
     INT(node_rank, -1, MU_NODES_MAX, 0, -1, "wanted node rank, -1: any")                           \
     INT(join_timeout_ms, 1, INT64_C(86400000000), 0, MU_JOIN_TIMEOUT_NS / 1000000,                 \
         "spec: how long to wait for nodes_min nodes")                                              \
@@ -63,6 +72,8 @@
     INT(round_node_rank, 0, MU_NODES_MAX, 0, 0, "resume: its node rank in that round")             \
     INT(round_nodes, 0, MU_NODES_MAX, 0, 0, "resume: nodes of that round")                         \
     INT(round_restarts, 0, MU_RESTARTS_MAX, 0, 0, "resume: restarts used when that round began")   \
+    INT(round_spent, -1, MU_RESTARTS_MAX, 0, -1,                                                   \
+        "resume: how many of them counted against the budget then; -1: all")                       \
     INT(round_fence_ms, 0, INT64_C(86400000000), 0, 0, "resume: that round's fence time")          \
     INT(round_seen, 0, UINT32_MAX, 0, 0, "highest round number of this job it has heard of")       \
     CAUSE(round_cause, "resume: why that round was told to stop, where it was")
@@ -91,6 +102,8 @@
     INT(restarts, 0, MU_RESTARTS_MAX, 1, 0,                                                        \
         "failures restarted after so far (TORCHELASTIC_RESTART_COUNT)")                            \
     INT(max_restarts, 0, MU_RESTARTS_MAX, 1, 0, "the job's budget (TORCHELASTIC_MAX_RESTARTS)")    \
+    INT(spent, -1, MU_RESTARTS_MAX, 0, -1,                                                         \
+        "how many of these count against the budget now; -1: all")                                 \
     STR(lead_addr, MU_HOST_BYTES, 1, "where the lead serves the worker store (MASTER_ADDR)")       \
     INT(lead_port, 0, 65535, 1, 0, "and on which port (MASTER_PORT)")                              \
     INT(fence_ms, 1, INT64_C(86400000000), 1, 3000,                                                \
@@ -129,6 +142,8 @@
 #define CTL_STOP_FIELDS(STR, INT, INTS, CAUSE)                                                     \
     INT(round, 1, UINT32_MAX, 1, 1, "the round to stop")                                           \
     INT(final, 0, 1, 1, 0, "1: no round follows")                                                  \
+    INT(spent, -1, MU_RESTARTS_MAX, 0, -1,                                                         \
+        "restarts that count against the budget, the one that follows included; -1: not said")     \
     CAUSE(cause, "the first cause")                                                                \
     STR(output, MU_OUTPUT_BYTES, 0, "last lines of the worker that it names")
 
@@ -153,8 +168,12 @@
 #define CTL_END_FIELDS(STR, INT, INTS, CAUSE)                                                      \
     INT(success, 0, 1, 1, 0, "1: every worker of the last round exited with 0")                    \
     INT(round, 0, UINT32_MAX, 1, 0, "the last round")                                              \
-    INT(restarts, 0, MU_RESTARTS_MAX, 1, 0, "restarts used")                                       \
+    INT(restarts, 0, MU_RESTARTS_MAX, 1, 0, "failures restarted after")                            \
     INT(max_restarts, 0, MU_RESTARTS_MAX, 1, 0, "restarts allowed")                                \
+    INT(spent, -1, MU_RESTARTS_MAX, 0, -1,                                                         \
+        "how many of these count against the budget now; -1: all")                                 \
+    INT(same_failure, 0, 1, 0, 0,                                                                  \
+        "1: the job ends since the cause is the same failure at the same step as the one before")  \
     CAUSE(cause, "the first cause of the last failure, when success is 0")                         \
     STR(output, MU_OUTPUT_BYTES, 0, "last lines of the worker that it names")                      \
     STR(spent_by, MU_MESSAGE_BYTES, 0, "which failures spent the restarts, the last ones if many")

@@ -26,6 +26,10 @@
 #define MU_JOBS_MAX 4096      /* Jobs of one server at once. */
 #define MU_JOBS_ENDED_KEPT 64 /* Ended jobs that status still shows. */
 #define MU_RESTARTS_MAX 1000000
+#define MU_WINDOW_RESTARTS_MAX                                                                     \
+    100 /* Within a window (--max-restarts=N/WINDOW): the time of each is remembered. */
+#define MU_SPAN_MAX_NS (INT64_C(366) * 86400 * 1000000000) /* Longer is a slip of the finger. */
+#define MU_SPAN_MAX_MS (MU_SPAN_MAX_NS / 1000000)
 
 /* --- times, in ns --- */
 #define MU_LEASE_NS INT64_C(3000000000) /* Not below three scheduler stalls of a loaded node. */

@@ -3,8 +3,10 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/str.h"
 
 #define NS_PER_S INT64_C(1000000000)
@@ -118,6 +120,56 @@ int mu_parse_seconds(const char *text,
                           (double)max_ns / (double)NS_PER_S);
     *ret_ns = ns;
     return 0;
+}
+
+/* From the longest to the shortest. */
+static const struct {
+    char unit;
+    const char *apart;
+    int64_t ms;
+} spans[] = {{'d', "d", 86400000}, {'h', "h", 3600000}, {'m', "min", 60000}, {'s', "s", 1000}};
+
+int mu_parse_span(const char *text,
+                  int64_t min_ns,
+                  int64_t max_ns,
+                  const char *what,
+                  int64_t *ret_ns,
+                  struct mu_err *err)
+{
+    char shown[64];
+    char number[32] = "";
+    struct mu_str s = trimmed(text);
+    int64_t factor = 0;
+    for (size_t i = 0; i < MU_COUNT(spans) && s.n > 1; i++)
+        if (s.p[s.n - 1] == spans[i].unit)
+            factor = spans[i].ms / 1000;
+    if (s.n > 1 && s.n <= sizeof number)
+        memcpy(number, s.p, s.n - 1);
+    int64_t ns = 0;
+    int r = mu_parse_seconds(number, 0, INT64_MAX, what, &ns, NULL);
+    (void)mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text)));
+    if (factor == 0 || (r < 0 && r != -ERANGE))
+        return mu_err_set(err, -EINVAL,
+                          "%s: %s is not a time with its unit (as in 90s, 15m, 1h, 2d)", what,
+                          shown);
+    if (r < 0 || __builtin_mul_overflow(ns, factor, &ns) || ns < min_ns || ns > max_ns)
+        return mu_err_set(err, -ERANGE, "%s: %s is out of range: %g s to %g d is allowed", what,
+                          shown, (double)min_ns / (double)NS_PER_S,
+                          (double)max_ns / (double)NS_PER_S / 86400.0);
+    *ret_ns = ns;
+    return 0;
+}
+
+const char *mu_span_text(int64_t ms, bool apart, char *buf)
+{
+    size_t i = 0;
+    while (i + 1 < MU_COUNT(spans) && (ms % spans[i].ms != 0 || ms < spans[i].ms))
+        i++;
+    (void)snprintf(buf, MU_SPAN_BYTES, "%.10g%s", (double)ms / (double)spans[i].ms,
+                   apart ? " " : "");
+    size_t n = strlen(buf);
+    (void)snprintf(buf + n, MU_SPAN_BYTES - n, "%.*s", apart ? 3 : 1, spans[i].apart);
+    return buf;
 }
 
 int mu_parse_bytes(const char *text,

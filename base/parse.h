@@ -28,6 +28,17 @@ int mu_parse_seconds(const char *text,
                      int64_t *ret_ns,
                      struct mu_err *err);
 
+/* The same with a unit, which must be there: "90s", "15m", "1.5h", "2d". */
+int mu_parse_span(const char *text,
+                  int64_t min_ns,
+                  int64_t max_ns,
+                  const char *what,
+                  int64_t *ret_ns,
+                  struct mu_err *err);
+/* And back: "90s"; `apart`, for sentences: "90 s", "15 min". */
+#define MU_SPAN_BYTES 32
+const char *mu_span_text(int64_t ms, bool apart, char *buf);
+
 /* Bytes: "4096", "64K", "8M", "1G" (powers of 1024). */
 int mu_parse_bytes(const char *text,
                    uint64_t min,

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "launcher/answer.h"
 #include "launcher/words.h"
 
@@ -190,6 +191,12 @@ add_cause(struct mu_buf *out, const cJSON *answer, const cJSON *job, const struc
     }
 }
 
+/* How many count: an older server says only how many there were. */
+static int64_t spent_of(const cJSON *job)
+{
+    return cli_number(job, "restarts_spent", cli_number(job, "restarts", 0));
+}
+
 /* "train  running  for 12 min, 1 of 3 restarts used" and the sentence that says what happens. */
 static void add_job_head(struct mu_buf *out,
                          const cJSON *answer,
@@ -199,7 +206,9 @@ static void add_job_head(struct mu_buf *out,
     const char *state = cli_text(job, "state");
     bool ended = cli_job_is_over(job);
     int64_t max = cli_number(job, "max_restarts", 0);
-    int64_t used = cli_number(job, "restarts", 0);
+    int64_t used = spent_of(job);
+    int64_t window_s = cli_number(job, "restart_window_s", 0);
+    char span[MU_SPAN_BYTES];
     int64_t age = cli_age_ms(answer, job, ended ? "ended_at" : "created_at");
     cli_add_coloured(out, style, CLI_BOLD, cli_text(job, "id"));
     (void)mu_buf_adds(out, "  ");
@@ -210,7 +219,9 @@ static void add_job_head(struct mu_buf *out,
         (void)mu_buf_adds(out, ended ? " ago" : "");
     }
     if (used > 0 || max > 0)
-        (void)mu_buf_addf(out, ", %" PRId64 " of %" PRId64 " restarts used", used, max);
+        (void)mu_buf_addf(out, ", %" PRId64 " of %" PRId64 " restarts%s%s used", used, max,
+                          window_s > 0 ? " within " : "",
+                          window_s > 0 ? mu_span_text(window_s * 1000, true, span) : "");
     (void)mu_buf_adds(out, "\n  ");
     cli_add_plain(out, cli_text(job, "sentence"));
     (void)mu_buf_adds(out, "\n");
@@ -312,7 +323,7 @@ void cli_page_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_sty
             cli_cell(t, CLI_BOLD, cli_text(job, "id"));
             cell_state(t, cli_text(job, "state"));
             cell_number(t, job, "round");
-            cli_cellf(t, CLI_PLAIN, "%" PRId64 "/%" PRId64, cli_number(job, "restarts", 0),
+            cli_cellf(t, CLI_PLAIN, "%" PRId64 "/%" PRId64, spent_of(job),
                       cli_number(job, "max_restarts", 0));
             if (cli_job_is_over(job))
                 cli_cell(t, CLI_PLAIN, "");

@@ -491,6 +491,7 @@ static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
     l->start = ev->msg->u.start;
     l->needed_since_ns = NEVER;
     l->restarts = (uint32_t)l->start.restarts;
+    l->spent = (uint32_t)(l->start.spent >= 0 ? l->start.spent : l->start.restarts);
     l->max_restarts = (uint32_t)l->start.max_restarts;
     l->spawned = false;
     l->signal_at_ns = 0;
@@ -766,12 +767,14 @@ static int stop_workers(struct life *l, int64_t now_ns, const struct life_event 
 static void say_why_again(struct life *l, const struct ctl_stop *m)
 {
     struct mu_buf b;
+    char within[LIFE_WITHIN_BYTES];
     mu_buf_init(&b, l->mem);
     (void)mu_buf_addf(&b, "round %" PRId64 " ended: ", m->round);
     mu_cause_sentence(&m->cause, &b);
     if (mu_cause_costs_restart(m->cause.kind))
-        (void)mu_buf_addf(&b, "; the group starts again (restart %u of %u)", l->restarts + 1,
-                          l->max_restarts);
+        (void)mu_buf_addf(&b, "; the group starts again (restart %" PRId64 " of %u%s)",
+                          m->spent >= 0 ? m->spent : l->restarts + (int64_t)1, l->max_restarts,
+                          life_within(l, within));
     else
         (void)mu_buf_adds(&b, "; the group starts again when enough nodes are here (no restart is "
                               "spent)");
@@ -834,12 +837,14 @@ static void note_end(struct life *l, const struct ctl_end *m)
     l->ended = true;
     l->success = m->success != 0;
     l->restarts = (uint32_t)m->restarts;
+    l->spent = (uint32_t)(m->spent >= 0 ? m->spent : m->restarts);
     l->max_restarts = (uint32_t)m->max_restarts;
+    l->same_failure = m->same_failure != 0;
     memcpy(l->spent_by, m->spent_by, sizeof l->spent_by);
     if (!l->success && m->cause.kind != MU_CAUSE_NONE)
         take_cause(l, &m->cause, m->output);
     if (!l->leaving)
-        l->exit_status = l->success ? 0 : 1;
+        l->exit_status = l->success ? 0 : l->same_failure ? LIFE_EXIT_SAME_FAILURE : 1;
 }
 
 static int end_here(struct life *l, int64_t now_ns, const struct life_event *ev)

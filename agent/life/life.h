@@ -137,6 +137,8 @@ struct life_out {
     uint32_t count;
 };
 
+#define LIFE_EXIT_SAME_FAILURE                                                                     \
+    65 /* Starting again does not help (sysexits' EX_DATAERR); 1 for every other end. */
 #define LIFE_BEATS_REMEMBERED 8 /* A later answer than to the eighth beat before is no news. */
 
 struct life_config {
@@ -220,7 +222,9 @@ struct life {
     char cause_output[MU_OUTPUT_BYTES]; /* Last lines of the worker it names; "": none known. */
     char spent_by[MU_MESSAGE_BYTES];    /* Which failures spent restarts, as END told. */
     uint32_t restarts;                  /* As END or START told. */
+    uint32_t spent;                     /* How many of them count, as END told. */
     uint32_t max_restarts;
+    bool same_failure; /* END says that the cause is the same failure as the one before. */
     int exit_status;
     char last_error[256]; /* Of the link. */
     int64_t stranger_ns;  /* Since when a stranger answers, and nobody else has; NEVER: none. */
@@ -263,6 +267,10 @@ void life_set_store_port(struct life *l, uint16_t port);
 /* A worker of the round has come as far as this step: the next BEAT tells it, and what is said of
  * its end. */
 void life_note_step(struct life *l, uint32_t local_rank, int64_t step);
+
+/* " within 1 h", or "" where all restarts count. */
+#define LIFE_WITHIN_BYTES 48
+const char *life_within(const struct life *l, char *buf);
 
 const char *life_state_name(enum life_state s);
 const char *life_event_name(enum life_event_type e);

@@ -39,6 +39,7 @@ static void fill_hello(const struct life *l, struct ctl_hello *h)
     h->round_node_rank = l->start.node_rank;
     h->round_nodes = l->start.node_count;
     h->round_restarts = l->start.restarts;
+    h->round_spent = l->start.spent;
     h->round_fence_ms = l->start.fence_ms;
     if (l->has_cause && !l->failure_untold)
         h->round_cause = l->cause;

@@ -1,5 +1,9 @@
-/* Names from the lists, and the table as a picture. */
+/* Names from the lists, what sentences share, and the table as a picture. */
 #include "agent/life/life.h"
+
+#include <stdio.h>
+
+#include "base/parse.h"
 
 const char *life_state_name(enum life_state s)
 {
@@ -21,6 +25,16 @@ const char *life_event_name(enum life_event_type e)
     };
     MU_ASSERT((size_t)e < MU_COUNT(names));
     return names[e];
+}
+
+const char *life_within(const struct life *l, char *buf)
+{
+    char span[MU_SPAN_BYTES];
+    int64_t ms = l->config.hello.restart_window_ms;
+    buf[0] = '\0';
+    if (ms > 0)
+        (void)snprintf(buf, LIFE_WITHIN_BYTES, " within %s", mu_span_text(ms, true, span));
+    return buf;
 }
 
 void life_dot(struct mu_buf *out)

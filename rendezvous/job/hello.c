@@ -14,7 +14,7 @@ static void take_spec(struct job *j, const struct ctl_hello *h, int64_t unix_ms)
     memcpy(j->spec_host, h->host, sizeof j->spec_host);
     j->nodes_min = (uint32_t)h->nodes_min;
     j->nodes_max = (uint32_t)h->nodes_max;
-    j->max_restarts = (uint32_t)h->max_restarts;
+    budget_take_spec(j, h);
     j->join_timeout_ns = h->join_timeout_ms * NS_PER_MS;
     j->last_call_ns = h->last_call_ms * NS_PER_MS;
     j->on_join_restart = h->on_join_restart != 0;
@@ -155,7 +155,7 @@ static void expect_round(struct job *j, int64_t now_ns, const struct ctl_hello *
 {
     j->round = (uint32_t)h->round;
     j->round_nodes = (uint32_t)h->round_nodes;
-    j->restarts = (uint32_t)h->round_restarts;
+    budget_recover(j, now_ns, h);
     int64_t fence_ns = h->round_fence_ms * NS_PER_MS;
     bool known = fence_ns > 0 && fence_ns < j->config.fence_ns;
     j->fence_ns = known ? fence_ns : j->config.fence_ns;
@@ -297,6 +297,9 @@ int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, 
     if (j->lead == JOB_NO_NODE)
         ranks_find_lead(j);
     j->world = world;
+    if (j->starting == 0)
+        budget_note_running(j);
+    budget_look(j);
     job_keep_round(j);
     if (stopped != NULL) {
         job_node_cause(j, MU_CAUSE_NODE_SILENT, stopped);

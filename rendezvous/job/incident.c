@@ -3,6 +3,16 @@
 
 #include <string.h>
 
+static void fill_budget(const struct job *j, struct job_incident *ret)
+{
+    ret->restarts = j->restarts;
+    ret->spent = job_spent(j, j->step_now_ns);
+    ret->max_restarts = j->max_restarts;
+    ret->window_ms = j->budget.window_ns / NS_PER_MS;
+    ret->given_back = j->budget.given_back_here;
+    ret->same_failure = j->budget.same_failure;
+}
+
 void job_begin_incident(struct job *j, enum job_decision d)
 {
     struct job_incident *in = &j->incident;
@@ -11,8 +21,7 @@ void job_begin_incident(struct job *j, enum job_decision d)
     job_keep_cause(j, in);
     in->number = ++j->incident_count;
     in->round = j->round;
-    in->restarts = j->restarts;
-    in->max_restarts = j->max_restarts;
+    fill_budget(j, in);
     in->nodes = j->round_nodes;
     in->world = ran ? j->world : 0;
     in->gathering_unix_ms = j->gathering_unix_ms;
@@ -29,7 +38,7 @@ void job_explain_incident(struct job *j)
     if (in->number == 0 || in->round != j->round || in->stopped_unix_ms != 0)
         return; /* RECOVERING: it has not begun; or it began in a former life. */
     job_keep_cause(j, in);
-    in->restarts = j->restarts;
+    fill_budget(j, in);
     enum job_decision d = j->final         ? JOB_DECIDED_FAIL
                           : j->was_charged ? JOB_DECIDED_RESTART
                                            : JOB_DECIDED_REGROUP;

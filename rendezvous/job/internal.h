@@ -115,8 +115,6 @@ void job_weigh_cause(struct job *j,
                      const char *output);
 /* STOPPING: another cause stands; nobody is to believe in the former. */
 void job_tell_cause(struct job *j);
-/* A restart is spent on the cause: note by whom. */
-void job_note_spent(struct job *j);
 struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n);
 void job_node_cause(struct job *j, enum mu_cause_kind kind, const struct job_node *n);
 /* The job's own row changed. */
@@ -135,6 +133,40 @@ void job_abandon_incident(struct job *j);
 /* The round of the last one is over, or the next has begun: it says so. */
 void job_end_incident(struct job *j);
 void job_follow_incident(struct job *j);
+
+/* --- budget.c: what a round's end costs --- */
+
+void budget_take_spec(struct job *j, const struct ctl_hello *h);
+/* Nothing is spent: the job begins, or begins anew. */
+void budget_reset(struct job *j);
+/* A round of which only its agents know goes on: what they say was spent. */
+void budget_recover(struct job *j, int64_t now_ns, const struct ctl_hello *h);
+void budget_begin_round(struct job *j);
+/* Every worker of the round runs. */
+void budget_note_running(struct job *j);
+/* A member told how far its workers are. */
+void budget_note_steps(struct job *j, struct job_node *n);
+/* RUNNING: when budget_look() is due; NEVER: it is not. */
+int64_t budget_due_ns(const struct job *j);
+/* Give the restarts back, if the round has run for long enough or come far enough. */
+void budget_look(struct job *j);
+/* The round ends for job->cause: decide whether another follows, and spend a restart on it. Sets
+ * `final`. */
+enum job_decision budget_decide(struct job *j);
+/* The cause that a restart was spent on gave way to another. What was told to be final stays so. */
+void budget_reconsider(struct job *j);
+/* Nothing of the round is left: its cause is what the next failure is compared with. */
+void budget_end_round(struct job *j);
+void budget_save(const struct job *j, struct job_row_kept *ret);
+/* Returns 0, or -1 where the row makes no sense. */
+int budget_load(struct job *j, const struct job_row_kept *row);
+/* The round of the rows ran: since when, as its members said. */
+void budget_load_round(struct job *j);
+
+/* --- stale.c --- */
+
+/* The round that this event's message names, where it is not the live one; else 0. */
+int64_t job_stale_round(const struct job *j, const struct job_event *ev);
 
 /* Does this node still owe its word before the old round is surely over? */
 static inline bool owes_stopped(const struct job_node *n)

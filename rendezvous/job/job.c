@@ -1,7 +1,7 @@
 /* The rendezvous of one job: the table, and the machine that follows it. What the rows do stands in
- * hello.c (who comes), said.c (what nodes say, who goes), time.c, round.c (begin, stop, end) and
- * verdict.c (the first cause); who is here in roster.c, who gets which rank in ranks.c, words for
- * people in words.c. */
+ * hello.c (who comes), said.c (what nodes say, who goes), time.c, round.c (begin, stop, end),
+ * verdict.c (the first cause) and budget.c (what it costs); old rounds' messages in stale.c; who is
+ * here in roster.c, who gets which rank in ranks.c, words for people in words.c. */
 #include "rendezvous/job/job.h"
 
 #include <errno.h>
@@ -178,7 +178,7 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
     case JOB_RECOVERING:
         return sooner(sooner(at, j->next_word_ns), j->since_ns + j->fence_ns);
     case JOB_RUNNING:
-        return sooner(at, j->next_word_ns);
+        return sooner(sooner(at, j->next_word_ns), budget_due_ns(j));
     case JOB_STOPPING:
         if (j->pending == 0)
             return now_ns; /* Loaded, and nobody owes a word. */
@@ -221,6 +221,7 @@ int job_init(struct job *j,
                       .next_word_ns = NEVER,
                       .lease_check_ns = NEVER,
                       .deadline_ns = NEVER};
+    budget_reset(j);
     j->config.run_id = j->run_id;
     if (j->config.fence_ns == 0)
         j->config.fence_ns = MU_FENCE_NS;
@@ -259,7 +260,10 @@ int job_step(struct job *j,
     j->action_count = 0;
     j->hello_slot = JOB_NO_NODE;
     j->step_unix_ms = ev->unix_ms;
+    j->step_now_ns = now_ns;
     j->durable = false;
+    out->stale_round = 0;
+    int64_t stale_round = job_stale_round(j, ev);
     if (ev->type == JOB_EV_HELLO) {
         int r = roster_check_link(j, &ev->msg->u.hello, err);
         if (r < 0)
@@ -290,6 +294,9 @@ int job_step(struct job *j,
     /* Messages are made after the step: where another round has begun, STOP would be for that. */
     if (j->new_cause && out->from == JOB_STOPPING && j->state == JOB_STOPPING)
         job_tell_cause(j);
+    if (stale_round != 0)
+        j->stale_count[ev->type]++;
+    out->stale_round = stale_round;
     j->deadline_ns = next_deadline(j, now_ns);
     out->actions = j->actions;
     out->count = j->action_count;
@@ -310,6 +317,7 @@ static void fill_start(const struct job *j, const struct job_node *n, struct ctl
     m->role_rank_base = n->role_rank_base;
     m->role_world = n->role_world;
     m->restarts = j->restarts;
+    m->spent = job_spent(j, j->step_now_ns);
     m->max_restarts = j->max_restarts;
     m->lead_port = j->lead_port;
     m->reach_ms = j->reach_ns / NS_PER_MS;
@@ -322,6 +330,8 @@ static void fill_stop(const struct job *j, const struct job_node *n, struct ctl_
     bool stale = !n->in_round;
     m->round = stale ? n->stale_round : j->round;
     m->final = !stale && j->final;
+    if (!stale)
+        m->spent = job_spent(j, j->step_now_ns);
     m->cause = j->cause;
     memcpy(m->output, j->cause_output, sizeof m->output);
     if (!j->has_cause) {
@@ -367,6 +377,8 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         ret->u.end.round = j->round;
         ret->u.end.restarts = j->restarts;
         ret->u.end.max_restarts = j->max_restarts;
+        ret->u.end.spent = job_spent(j, j->step_now_ns);
+        ret->u.end.same_failure = j->state == JOB_FAILED && j->budget.same_failure;
         memcpy(ret->u.end.spent_by, j->spent_by, sizeof j->spent_by);
         if (j->has_cause && j->state == JOB_FAILED) {
             ret->u.end.cause = j->cause;

@@ -15,7 +15,8 @@
  *  - the first failure in this machine's order of events is the cause; later ones are consequences,
  *    unless the first names another rank, or was faster than better evidence: until the round has
  *    stopped, mu_cause_is_better() decides, and everybody is told anew;
- *  - only failures spend the restart budget; who comes and goes costs nothing. */
+ *  - only failures spend the restart budget (budget.c); who comes and goes costs nothing;
+ *  - a message that names another round than the live one changes nothing, and is counted. */
 #ifndef MUSTER_RENDEZVOUS_JOB_H
 #define MUSTER_RENDEZVOUS_JOB_H
 
@@ -25,6 +26,7 @@
 #include "base/cause.h"
 #include "base/ctl.h"
 #include "base/mem.h"
+#include "rendezvous/job/budget.h"
 #include "rendezvous/job/keep.h"
 
 /* --- states and events: lists, from which names, the table's test and the picture come --- */
@@ -145,6 +147,8 @@ struct job_out {
     uint32_t node;  /* HELLO that was taken: the node's slot (the old one when it came back). Else
                        JOB_NO_NODE. */
     bool new_cause; /* A better one took the first cause's place; no move shows it. */
+    int64_t stale_round; /* The message was of this round, which is not the live one: it changed
+                            nothing. 0: it was not. */
 };
 
 /* --- nodes, as status shows them --- */
@@ -219,11 +223,12 @@ struct job_node {
     bool ranked; /* rank_base is known: a restarted server learns it when all members are back. */
     int32_t role_rank_base;
     int32_t role_world;
-    uint32_t next;        /* Slot: the free list, or the index's chain. */
-    uint32_t hash;        /* Of hello.node. */
-    int64_t beat_seq;     /* Of its last beat, for the answer. */
-    uint32_t stale_round; /* It has processes of this round, which is over for us; 0: none. */
-    int64_t heard_ns;     /* When it was last heard. */
+    uint32_t next;         /* Slot: the free list, or the index's chain. */
+    uint32_t hash;         /* Of hello.node. */
+    int64_t beat_seq;      /* Of its last beat, for the answer. */
+    uint32_t stale_round;  /* It has processes of this round, which is over for us; 0: none. */
+    uint32_t proven_round; /* In this one its workers came as far as gives restarts back. */
+    int64_t heard_ns;      /* When it was last heard. */
     int64_t joined_unix_ms;
     int64_t started_unix_ms; /* When its workers of this round started; 0: not yet. */
     uint64_t order;          /* Order of arrival. */
@@ -296,9 +301,10 @@ struct job {
         reach_ns; /* How long a node may try to reach it before anybody starts; 0: none tries. */
     uint32_t unreached; /* Members that have not said yet that they do. */
     int64_t fence_ns;   /* Silence this round allows. */
-    uint32_t restarts;  /* Failures restarted after. */
-    uint32_t pending;   /* Members whose word this state waits for: finished (RUNNING), stopped
-                           (STOPPING), resumed (RECOVERING). */
+    uint32_t restarts;  /* Failures restarted after; the budget may count fewer. */
+    struct job_budget budget;
+    uint32_t pending; /* Members whose word this state waits for: finished (RUNNING), stopped
+                         (STOPPING), resumed (RECOVERING). */
 
     bool final; /* STOPPING: no round follows. */
     bool has_cause;
@@ -328,13 +334,16 @@ struct job {
     int64_t lease_check_ns;     /* No node's silence can matter before. */
     int64_t deadline_ns;        /* The shell's timer: DEADLINE is wanted then. INT64_MAX: none. */
     uint64_t rejected_count;    /* Events with no row in the table. */
+    uint32_t stale_count[JOB_OUTSIDE_EVENT_COUNT]; /* Messages of another round than the live one,
+                                                      by event. */
 
     struct job_node **scratch;  /* node_cap pointers, for sorting. */
     struct job_action *actions; /* Of the step that runs. */
     uint32_t action_count;
     uint32_t action_cap;
-    int64_t step_unix_ms; /* Of the event that is being handled. */
-    bool durable;         /* For job_out. */
+    int64_t step_unix_ms; /* Of the event that is being handled, or was last. */
+    int64_t step_now_ns;
+    bool durable; /* For job_out. */
 };
 
 /* Set up on memory the caller owns. Nothing is allocated yet. Returns 0, or -EINVAL for a run id
@@ -349,7 +358,7 @@ void job_fini(struct job *j);
  * -EACCES, -EAGAIN: a HELLO that is refused, or may come again later: err has the sentence, nothing
  * changed but what words say (the shell answers REFUSED itself, as there is no slot); -ENOMEM:
  * nothing changed. A message that names another round than the live one is a known no-op: too late
- * is not wrong. */
+ * is not wrong (job_out.stale_round). */
 int job_step(struct job *j,
              int64_t now_ns,
              const struct job_event *ev,
@@ -366,6 +375,9 @@ static inline bool job_is_ended(const struct job *j)
 {
     return j->state == JOB_SUCCEEDED || j->state == JOB_FAILED;
 }
+
+/* How many restarts count against the budget. */
+uint32_t job_spent(const struct job *j, int64_t now_ns);
 
 /* One sentence: what runs, or what is waited for and who is missing. Appends to b. */
 void job_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b);

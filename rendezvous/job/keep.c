@@ -115,6 +115,7 @@ void job_save(const struct job *j, struct job_row_kept *ret)
     memcpy(ret->lead_addr, j->lead_addr, sizeof ret->lead_addr);
     memcpy(ret->spec_host, j->spec_host, sizeof ret->spec_host);
     memcpy(ret->spent_by, j->spent_by, sizeof ret->spent_by);
+    budget_save(j, ret);
     CAUSE_OUT(ret, &j->cause);
 }
 
@@ -387,6 +388,7 @@ static void load_state(struct job *j, int64_t now_ns, enum job_state state)
     case JOB_RECOVERING:
     case JOB_RUNNING:
         load_running(j);
+        budget_load_round(j);
         state = JOB_RECOVERING;
         break;
     case JOB_STOPPING:
@@ -408,6 +410,7 @@ void job_load_incident(struct job *j, const struct job_incident *in)
 
 int job_load(struct job *j,
              int64_t now_ns,
+             int64_t unix_ms,
              const struct job_row_kept *row,
              const struct job_node_row *nodes,
              size_t node_count,
@@ -421,13 +424,16 @@ int job_load(struct job *j,
     if (state < 0)
         return senseless(err, "state");
     bool ended = state == JOB_SUCCEEDED || state == JOB_FAILED;
-    if (row->nodes_min > row->nodes_max || row->round_nodes > row->nodes_max ||
-        row->restarts > row->max_restarts)
+    if (row->nodes_min > row->nodes_max || row->round_nodes > row->nodes_max)
         return senseless(err, "spec");
     bool gathers = state == JOB_GATHERING;
     if (!ended && (row->round == 0 || row->fence_ns == 0 || gathers != (row->round_nodes == 0)))
         return senseless(err, "round");
     load_numbers(j, row);
+    j->step_now_ns = now_ns;
+    j->step_unix_ms = unix_ms;
+    if (budget_load(j, row) < 0)
+        return senseless(err, "budget");
     if (roster_reserve(j) < 0 || roster_reserve_members(j, ranks_of(j)) < 0)
         return -ENOMEM;
     for (uint32_t i = 0; i < j->member_cap; i++)

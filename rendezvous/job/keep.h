@@ -58,6 +58,20 @@
     INT(final, 0, 1)                                                                               \
     INT(was_charged, 0, 1)                                                                         \
     STR(spent_by, MU_MESSAGE_BYTES)                                                                \
+    INT(restart_window_ns, 0, MU_SPAN_MAX_NS)                                                      \
+    INT(give_back_ns, 0, MU_SPAN_MAX_NS)                                                           \
+    INT(give_back_steps, 0, INT32_MAX)                                                             \
+    INT(same_failure_restart, 0, 1)                                                                \
+    INT(spent, 0, MU_RESTARTS_MAX)                                                                 \
+    STR(spent_at, MU_WINDOW_RESTARTS_MAX * 14 + 1) /* Unix ms, a blank behind each. */             \
+    INT(given_back, 0, UINT32_MAX)                                                                 \
+    INT(given_back_here, 0, UINT32_MAX)                                                            \
+    INT(first_step, -1, INT32_MAX)                                                                 \
+    INT(same_failure, 0, 1)                                                                        \
+    STR(failed_kind, 16)                                                                           \
+    INT(failed_code, INT32_MIN, INT32_MAX)                                                         \
+    INT(failed_rank, -1, INT32_MAX)                                                                \
+    INT(failed_step, -1, INT32_MAX)                                                                \
     INT(has_cause, 0, 1)                                                                           \
     INT(consequences, 0, UINT32_MAX)                                                               \
     INT(incidents, 0, UINT32_MAX) /* How many there were. */                                       \
@@ -81,8 +95,12 @@
     INT(number, 1, UINT32_MAX) /* Of the job's incidents, from 1. */                               \
     INT(round, 0, INT32_MAX)                                                                       \
     STR(decision, 16)                 /* As job_decision_name(). */                                \
-    INT(restarts, 0, MU_RESTARTS_MAX) /* Used, this one included. */                               \
+    INT(restarts, 0, MU_RESTARTS_MAX) /* After how many failures, this one included. */            \
+    INT(spent, 0, MU_RESTARTS_MAX)    /* How many of them counted. */                              \
     INT(max_restarts, 0, MU_RESTARTS_MAX)                                                          \
+    INT(window_ms, 0, MU_SPAN_MAX_MS) /* 0: none. */                                               \
+    INT(given_back, 0, UINT32_MAX)    /* While the round ran. */                                   \
+    INT(same_failure, 0, 1)                                                                        \
     INT(nodes, 0, MU_NODES_MAX)                                                                    \
     INT(world, 0, INT32_MAX)                                                                       \
     INT(consequences, 0, UINT32_MAX)                                                               \
@@ -128,7 +146,7 @@ extern const struct job_fields job_incident_fields;
 
 /* RESTART   a failure within the budget: the group starts again
  * REGROUP   nodes came or went, which costs nothing: another round follows when enough are here
- * FAIL      a failure, and no restart is left
+ * FAIL      a failure, and no restart is left, or it would only come again
  * ABANDON   nobody is left
  * GIVE_UP   too few nodes came in time
  * SUCCEED   every worker exited with 0 */
@@ -165,6 +183,7 @@ void job_incident_cause(const struct job_incident *in, struct mu_cause *ret);
  * Returns 0; -EPROTO with a sentence: they make no sense; -ENOMEM. The job is of no use then. */
 int job_load(struct job *j,
              int64_t now_ns,
+             int64_t unix_ms,
              const struct job_row_kept *row,
              const struct job_node_row *nodes,
              size_t node_count,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/date.h"
+#include "base/parse.h"
 
 #define FIRST_SLOTS 8
 
@@ -35,8 +36,10 @@ void roster_set(struct job *j, uint32_t slot, enum job_node_state state)
     bool before = roster_eligible(n);
     bool counted = n->state != JOB_NODE_LOST;
     bool started = n->in_round && n->state == JOB_NODE_STARTING && state != JOB_NODE_STARTING;
-    if (started && j->starting > 0 && --j->starting == 0 && state == JOB_NODE_RUNNING)
+    if (started && j->starting > 0 && --j->starting == 0 && state == JOB_NODE_RUNNING) {
         j->running_unix_ms = j->step_unix_ms;
+        budget_note_running(j);
+    }
     /* What a successor cannot tell from the job's own row. */
     if (n->in_round && state != n->state && state != JOB_NODE_STARTING &&
         state != JOB_NODE_STOPPING)
@@ -107,16 +110,47 @@ static const char *shown_nodes(int64_t min, int64_t max, char *ret)
     return ret;
 }
 
+static const char *shown_restarts(int64_t max, int64_t window_ms, char *ret)
+{
+    char span[MU_SPAN_BYTES];
+    if (window_ms == 0)
+        (void)snprintf(ret, SHOWN_BYTES, "%" PRId64, max);
+    else
+        (void)snprintf(ret, SHOWN_BYTES, "%" PRId64 "/%s", max,
+                       mu_span_text(window_ms, false, span));
+    return ret;
+}
+
+static const char *shown_proof(int64_t ms, int64_t steps, char *ret)
+{
+    char span[MU_SPAN_BYTES];
+    if (steps > 0)
+        (void)snprintf(ret, SHOWN_BYTES, "%" PRId64 "steps", steps);
+    else
+        (void)snprintf(ret, SHOWN_BYTES, "%s", ms > 0 ? mu_span_text(ms, false, span) : "never");
+    return ret;
+}
+
 static int check_spec(const struct job *j, const struct ctl_hello *h, struct mu_err *err)
 {
     char a[SHOWN_BYTES];
     char b[SHOWN_BYTES];
+    const struct job_budget *bu = &j->budget;
     if (h->nodes_min != j->nodes_min || h->nodes_max != j->nodes_max)
         return differs(j, h, "--nnodes", shown_nodes(h->nodes_min, h->nodes_max, a),
                        shown_nodes(j->nodes_min, j->nodes_max, b), err);
-    if (h->max_restarts != j->max_restarts)
-        return differs(j, h, "--max-restarts", shown_nodes(h->max_restarts, h->max_restarts, a),
-                       shown_nodes(j->max_restarts, j->max_restarts, b), err);
+    if (h->max_restarts != j->max_restarts || h->restart_window_ms != bu->window_ns / NS_PER_MS)
+        return differs(j, h, "--max-restarts",
+                       shown_restarts(h->max_restarts, h->restart_window_ms, a),
+                       shown_restarts(j->max_restarts, bu->window_ns / NS_PER_MS, b), err);
+    if (h->give_back_ms != bu->give_back_ns / NS_PER_MS ||
+        h->give_back_steps != bu->give_back_steps)
+        return differs(j, h, "--restarts-given-back-after",
+                       shown_proof(h->give_back_ms, h->give_back_steps, a),
+                       shown_proof(bu->give_back_ns / NS_PER_MS, bu->give_back_steps, b), err);
+    if (h->same_failure_restart != bu->same_failure_restart)
+        return differs(j, h, "--same-failure", h->same_failure_restart != 0 ? "restart" : "end",
+                       bu->same_failure_restart ? "restart" : "end", err);
     return 0;
 }
 
@@ -175,7 +209,8 @@ static int check_round(const struct ctl_hello *h, struct mu_err *err)
 {
     if (h->round > ROUND_MAX || h->round_seen > ROUND_MAX)
         return mu_err_set(err, -EACCES, "round numbers above %u do not occur", ROUND_MAX);
-    if (h->round_nodes > h->nodes_max || h->round_restarts > h->max_restarts ||
+    int64_t spent = h->round_spent >= 0 ? h->round_spent : h->round_restarts;
+    if (h->round_nodes > h->nodes_max || spent > h->max_restarts ||
         (h->round != 0 && h->round_node_rank >= h->nodes_max))
         return mu_err_set(err, -EACCES,
                           "the round this agent says to be in does not fit its own --nnodes and "
@@ -191,6 +226,9 @@ int roster_check(const struct job *j, const struct ctl_hello *h, struct mu_err *
                           h->nodes_min, h->nodes_max);
     if (h->node[0] == '\0')
         return mu_err_set(err, -EACCES, "an agent needs an id of its own in 'node'");
+    if (h->restart_window_ms > 0 && h->max_restarts > MU_WINDOW_RESTARTS_MAX)
+        return mu_err_set(err, -EACCES, "--max-restarts: at most %d restarts within a window",
+                          MU_WINDOW_RESTARTS_MAX);
     int r = check_round(h, err);
     if (r < 0)
         return r;

@@ -47,6 +47,7 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
     j->round_started_unix_ms = ev->unix_ms;
     j->final = false;
     j->missing_fenced = true; /* Every member is known. */
+    budget_begin_round(j);
     job_follow_incident(j);
     ranks_assign(j);
     j->pending = j->round_nodes;
@@ -72,23 +73,9 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
 int row_stop_round(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     bool recovering = j->state == JOB_RECOVERING;
-    enum job_decision d = JOB_DECIDED_REGROUP;
     j->missing_until_ns = recovering ? j->since_ns + j->fence_ns : 0;
     job_enter(j, now_ns);
-    j->was_charged = false;
-    if (mu_cause_costs_restart(j->cause.kind)) {
-        j->final = j->restarts >= j->max_restarts;
-        j->restarts += !j->final;
-        j->was_charged = !j->final;
-        if (!j->final)
-            job_note_spent(j);
-        d = j->final ? JOB_DECIDED_FAIL : JOB_DECIDED_RESTART;
-    }
-    if (j->cause.kind == MU_CAUSE_UNREACHED) {
-        j->final = true; /* Another round would meet the same wall. */
-        d = JOB_DECIDED_FAIL;
-    }
-    job_begin_incident(j, d);
+    job_begin_incident(j, budget_decide(j));
     j->durable = true;
     j->pending = 0;
     for (uint32_t r = 0; r < j->round_nodes; r++) {
@@ -155,8 +142,7 @@ static bool is_deserted(const struct job *j)
 static void begin_anew(struct job *j, int64_t unix_ms)
 {
     j->anew++;
-    j->restarts = 0;
-    j->spent_by[0] = '\0';
+    budget_reset(j);
     j->has_cause = false;
     j->consequences = 0;
     j->refused[0] = '\0';
@@ -167,6 +153,7 @@ int row_gather(struct job *j, int64_t now_ns, const struct job_event *ev, struct
 {
     job_enter(j, now_ns);
     job_end_incident(j);
+    budget_end_round(j);
     j->gathering_unix_ms = ev->unix_ms;
     if (is_deserted(j))
         begin_anew(j, ev->unix_ms);

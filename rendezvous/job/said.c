@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static void note_steps(const struct job *j, struct job_node *n, const struct ctl_beat *m)
+static void note_steps(struct job *j, struct job_node *n, const struct ctl_beat *m)
 {
     if (!n->in_round || m->round != j->round)
         return;
     for (uint32_t i = 0; i < m->steps.n && i < n->hello.nproc; i++)
         n->workers[i].step = m->steps.v[i];
+    if (m->steps.n > 0)
+        budget_note_steps(j, n);
 }
 
 int row_beat(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
@@ -136,6 +138,7 @@ static void blame(struct job *j, struct mu_cause *c, const struct job_node *tell
             c->local_rank = i;
             c->rank = n->rank_base + i;
             c->pid = w->pid;
+            c->step = w->step;
             c->at_unix_ms = j->step_unix_ms;
             (void)snprintf(
                 c->message, sizeof c->message, "no sign of life for %.1f s%s; first missed on %s",

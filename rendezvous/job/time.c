@@ -131,9 +131,11 @@ int row_recover_deadline(struct job *j,
 int row_run_deadline(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     int news = silent_ones(j, now_ns, ev, row_run_left);
-    if (news == 0)
-        say_what_we_wait_for(j, now_ns);
-    return news;
+    if (news != 0)
+        return news;
+    budget_look(j);
+    say_what_we_wait_for(j, now_ns);
+    return 0;
 }
 
 int row_stop_deadline(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)

@@ -30,26 +30,6 @@ void job_new_cause(struct job *j, const struct mu_cause *c, const char *output)
     j->consequences = 0;
 }
 
-void job_note_spent(struct job *j)
-{
-    const struct mu_cause *c = &j->cause;
-    char who[32] = "";
-    char text[MU_HOST_BYTES + 64];
-    if (c->rank >= 0)
-        (void)snprintf(who, sizeof who, "rank %d on ", c->rank);
-    int n = snprintf(text, sizeof text, "%s%.*s (round %u)", who, MU_HOST_BYTES, c->host, j->round);
-    MU_ASSERT(n > 0 && (size_t)n < sizeof text);
-    size_t used = strlen(j->spent_by);
-    while (used > 0 && used + 2 + (size_t)n >= sizeof j->spent_by) { /* The first ones make room. */
-        const char *next = strchr(j->spent_by, ',');
-        size_t skip = next != NULL ? (size_t)(next - j->spent_by) + 2 : used;
-        memmove(j->spent_by, j->spent_by + skip, used + 1 - skip);
-        used -= skip;
-    }
-    (void)snprintf(j->spent_by + used, sizeof j->spent_by - used, "%s%s", used > 0 ? ", " : "",
-                   text);
-}
-
 struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n)
 {
     struct mu_cause c = MU_CAUSE_INIT;
@@ -85,14 +65,7 @@ static struct mu_cause as_of_rank(const struct job_node *n, const struct mu_caus
 static void supersede(struct job *j, const struct mu_cause *c, const char *output)
 {
     set_cause(j, c, output);
-    if (j->was_charged) {
-        char *last = strrchr(j->spent_by, ',');
-        *(last != NULL ? last : j->spent_by) = '\0';
-        j->was_charged = mu_cause_costs_restart(c->kind);
-        j->restarts -= !j->was_charged;
-        if (j->was_charged)
-            job_note_spent(j);
-    }
+    budget_reconsider(j);
     j->new_cause = true;
     job_explain_incident(j);
     job_keep(j);
@@ -144,6 +117,8 @@ void job_weigh_cause(struct job *j,
     remember(j, teller, c, output, at_once);
     if (!knows_cause(j))
         return;
+    if (j->budget.same_failure)
+        return; /* It came twice, and everybody was told that it is the reason. */
     /* A better cause may name a rank whose failure is known already, which may name another. Only a
      * named rank's own counts: who was no better than the former cause is no better now. */
     const struct mu_cause *best = &j->cause;

@@ -218,6 +218,10 @@ void job_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
     case JOB_FAILED:
         (void)mu_buf_adds(b, "failed: ");
         mu_cause_sentence(&j->cause, b);
+        if (j->budget.same_failure) {
+            (void)mu_buf_adds(b, "; ");
+            mu_cause_twice_sentence(&j->cause, b);
+        }
         break;
     case JOB_STATE_COUNT:
         break;

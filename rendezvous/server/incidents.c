@@ -1,12 +1,14 @@
 /* The records of rounds' ends, and GET /jobs/ID/incidents. Names and meanings are promised by
  * docs/incidents.md and docs/incidents.schema.json; change all three together. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <utlist.h>
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/parse.h"
 #include "rendezvous/server/internal.h"
 
 /* --- kept in memory: the last ones of each job --- */
@@ -58,15 +60,26 @@ static void put_span(struct mu_json *w, const char *key, int64_t from_ms, int64_
 }
 
 /* What was decided, for people. */
-static const char *why(const struct job_incident *in, struct mu_buf *b)
+static const char *
+why(const struct job_incident *in, const struct mu_cause *cause, struct mu_buf *b)
 {
+    char span[MU_SPAN_BYTES];
+    char within[MU_SPAN_BYTES + 8] = "";
+    if (in->window_ms > 0)
+        (void)snprintf(within, sizeof within, " within %s",
+                       mu_span_text(in->window_ms, true, span));
     mu_buf_reset(b);
     if (strcmp(in->decision, "restart") == 0)
-        (void)mu_buf_addf(b, "a failure: the group starts again (restart %lld of %lld)",
-                          (long long)in->restarts, (long long)in->max_restarts);
+        (void)mu_buf_addf(b, "a failure: the group starts again (restart %lld of %lld%s)",
+                          (long long)in->spent, (long long)in->max_restarts, within);
+    else if (in->same_failure != 0)
+        mu_cause_twice_sentence(cause, b);
+    else if (strcmp(in->decision, "fail") == 0 && in->window_ms > 0)
+        (void)mu_buf_addf(b, "a failure, and no restart is left: %lld of %lld restarts%s are spent",
+                          (long long)in->spent, (long long)in->max_restarts, within);
     else if (strcmp(in->decision, "fail") == 0)
         (void)mu_buf_addf(b, "a failure, and no restart is left: %lld of %lld are spent",
-                          (long long)in->restarts, (long long)in->max_restarts);
+                          (long long)in->spent, (long long)in->max_restarts);
     else if (strcmp(in->decision, "regroup") == 0)
         (void)mu_buf_adds(b, "nodes came or went, which spends no restart: another round begins "
                              "when enough nodes are here");
@@ -87,9 +100,17 @@ static void put_incident(struct mu_json *w, const struct job_incident *in, struc
     mu_json_ki64(w, "number", in->number);
     mu_json_ki64(w, "round", in->round);
     mu_json_kstr(w, "decision", in->decision);
-    mu_json_kstr(w, "reason", why(in, text));
+    mu_json_kstr(w, "reason", why(in, &cause, text));
     mu_json_ki64(w, "restarts", in->restarts);
+    mu_json_ki64(w, "restarts_spent", in->spent);
+    mu_json_ki64(w, "restarts_given_back", in->given_back);
     mu_json_ki64(w, "max_restarts", in->max_restarts);
+    mu_json_key(w, "restart_window_s");
+    if (in->window_ms > 0)
+        mu_json_num(w, (double)in->window_ms / 1000.0);
+    else
+        mu_json_null(w);
+    mu_json_kbool(w, "same_failure", in->same_failure != 0);
     mu_json_ki64(w, "nodes", in->nodes);
     mu_json_ki64(w, "world", in->world);
     mu_json_key(w, "cause");

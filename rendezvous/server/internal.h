@@ -288,6 +288,7 @@ struct srv {
     struct mu_log_limit log_stranger;
     struct mu_log_limit log_full;
     struct mu_log_limit log_agent;
+    struct mu_log_limit log_stale;
     struct mu_log_limit log_store;
     struct mu_log_limit log_rejected;
 };

@@ -353,6 +353,25 @@ static void note_neighbour(const struct srv *s, struct srv_job *sj)
     }
 }
 
+/* A fence did its work: of no harm, and worth a look when it is many. */
+static void log_stale(struct srv *s,
+                      const struct srv_job *sj,
+                      const char *host,
+                      const char *name,
+                      const struct job_out *out)
+{
+    uint32_t left_out = 0;
+    char id[MU_RUN_ID_BYTES + 16];
+    char shown[MU_HOST_BYTES];
+    if (!mu_log_on(MU_INFO) || !mu_log_allowed(&s->log_stale, s->now_ns, SRV_LOG_BURST, &left_out))
+        return;
+    mu_log(MU_INFO, "job.stale",
+           "job=%s node=%s msg=%s round=%" PRId64 " live_round=%u left_out=%u",
+           shown_id(&sj->job, id, sizeof id),
+           mu_quote(shown, sizeof shown, mu_str_of(host, strlen(host))), name, out->stale_round,
+           sj->job.round, left_out);
+}
+
 void jobs_event(struct srv *s,
                 struct srv_job *sj,
                 enum job_event_type type,
@@ -372,6 +391,8 @@ void jobs_event(struct srv *s,
         note_neighbour(s, sj);
     int r = step(s, sj, &ev, &out, &err);
     if (r == 0) {
+        if (out.stale_round != 0)
+            log_stale(s, sj, sj->job.nodes[node].hello.host, ctl_type_name(msg->type), &out);
         finish_step(s, sj, &out);
         return;
     }
@@ -531,7 +552,8 @@ struct srv_job *jobs_load(struct srv *s,
     if (earlier != NULL)
         HASH_DEL(s->by_id, earlier);
     struct srv_job *sj = job_new(s, row->run_id, &err);
-    int r = sj != NULL ? job_load(&sj->job, s->now_ns, row, nodes, node_count, &err) : err.code;
+    int r = sj != NULL ? job_load(&sj->job, s->now_ns, mu_unix_ms(), row, nodes, node_count, &err)
+                       : err.code;
     if (r == 0)
         r = reserve_slots(sj);
     if (r < 0) {

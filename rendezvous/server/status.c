@@ -397,6 +397,48 @@ static void lower(char *dst, size_t cap, const char *src)
     dst[i] = '\0';
 }
 
+static void put_span(struct page *p, const char *key, int64_t ns)
+{
+    mu_json_key(&p->w, key);
+    if (ns > 0)
+        mu_json_num(&p->w, (double)(ns / MU_NS_PER_MS) / 1000.0);
+    else
+        mu_json_null(&p->w);
+}
+
+static void put_budget(struct page *p, const struct job *j)
+{
+    const struct job_budget *b = &j->budget;
+    mu_json_ki64(&p->w, "restarts_spent", job_spent(j, p->now_ns));
+    mu_json_ki64(&p->w, "restarts_given_back", b->given_back);
+    mu_json_ki64(&p->w, "max_restarts", j->max_restarts);
+    put_span(p, "restart_window_s", b->window_ns);
+    put_span(p, "give_back_after_s", b->give_back_ns);
+    mu_json_key(&p->w, "give_back_after_steps");
+    if (b->give_back_steps > 0)
+        mu_json_i64(&p->w, b->give_back_steps);
+    else
+        mu_json_null(&p->w);
+    mu_json_kstr(&p->w, "same_failure", b->same_failure_restart ? "restart" : "end");
+}
+
+/* Messages of another round than the live one, by their names. */
+static void put_stale(struct page *p, const struct job *j)
+{
+    static const struct {
+        enum ctl_type msg;
+        enum job_event_type event;
+    } those[] = {{CTL_REACHED, JOB_EV_REACHED}, {CTL_STARTED, JOB_EV_STARTED},
+                 {CTL_EXITED, JOB_EV_EXITED},   {CTL_FAILED, JOB_EV_WORKER_FAILED},
+                 {CTL_SILENT, JOB_EV_SILENT},   {CTL_FINISHED, JOB_EV_FINISHED},
+                 {CTL_STOPPED, JOB_EV_STOPPED}, {CTL_BEAT, JOB_EV_BEAT}};
+    mu_json_key(&p->w, "stale_messages");
+    mu_json_open(&p->w, '{');
+    for (size_t i = 0; i < MU_COUNT(those); i++)
+        mu_json_ki64(&p->w, ctl_type_name(those[i].msg), j->stale_count[those[i].event]);
+    mu_json_close(&p->w, '}');
+}
+
 static void put_job(struct page *p, const struct job *j)
 {
     char state[24];
@@ -411,7 +453,7 @@ static void put_job(struct page *p, const struct job *j)
     mu_json_strn(&p->w, mu_str_of(sentence.p, sentence.n));
     mu_json_ki64(&p->w, "round", j->round);
     mu_json_ki64(&p->w, "restarts", j->restarts);
-    mu_json_ki64(&p->w, "max_restarts", j->max_restarts);
+    put_budget(p, j);
     mu_json_ki64(&p->w, "nodes_min", j->nodes_min);
     mu_json_ki64(&p->w, "nodes_max", j->nodes_max);
     mu_json_ki64(&p->w, "world", j->world);
@@ -420,6 +462,7 @@ static void put_job(struct page *p, const struct job *j)
     put_time(p, "ended_at", j->ended_unix_ms);
     put_cause(p, j);
     mu_json_ki64(&p->w, "consequences", j->consequences);
+    put_stale(p, j);
     put_nodes(p, j);
     mu_json_close(&p->w, '}');
     mu_buf_fini(&sentence);

@@ -236,11 +236,11 @@ def test_a_row_that_makes_no_sense_costs_its_job_alone(keeping):
     for a in agents:
         a.close()
     db = sqlite3.connect(database(first))
-    db.execute("UPDATE jobs SET restarts = 77 WHERE run_id = 'bad'")
+    db.execute("UPDATE jobs SET spent = 77 WHERE run_id = 'bad'")
     db.commit()
     db.close()
     second = keeping()
-    second.log.wait(r"state\.job job=\"bad\" error=its kept spec makes no sense")
+    second.log.wait(r"state\.job job=\"bad\" error=its kept budget makes no sense")
     assert [j["id"] for j in second.status()["jobs"]] == ["good"]
 
 

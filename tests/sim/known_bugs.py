@@ -22,6 +22,7 @@ PROGRAMS = {  # what is linked from the cores, and the files that are added
     "sim": ["tests/sim/main.c", "tests/sim/world.c"],
     "unit.rendezvous.job": ["tests/unit/job_table.c"],
     "unit.rendezvous.job.stories": ["tests/unit/job_stories.c"],
+    "unit.rendezvous.job.budget": ["tests/unit/job_budget.c"],
     "unit.agent.life": ["tests/unit/life_table.c"],
     "unit.agent.life.stories": ["tests/unit/life_stories.c"],
     **{"unit.rendezvous.store." + n: ["tests/unit/store_%s.c" % n, "tests/unit/store_rig.c"] for n in ("commands", "waits", "codec", "memory")},

@@ -55,6 +55,9 @@ static int many(const struct settings *s, int64_t first, int64_t step)
     uint64_t rounds = 0;
     uint64_t restarts = 0;
     uint64_t ended[2] = {0, 0};
+    uint64_t stale = 0;
+    uint64_t given_back = 0;
+    uint64_t same_failures = 0;
     for (int64_t i = first; i < s->count; i += step) {
         struct world_result r;
         uint64_t seed = (uint64_t)(s->seed + i);
@@ -70,11 +73,15 @@ static int many(const struct settings *s, int64_t first, int64_t step)
         restarts += r.restarts;
         ended[0] += r.succeeded;
         ended[1] += r.failed;
+        stale += r.stale;
+        given_back += r.given_back;
+        same_failures += r.same_failures;
     }
     printf("%" PRId64 " seeds from %" PRId64 " ok: %" PRIu64 " events, %" PRIu64 " rounds, %" PRIu64
-           " server restarts, %" PRIu64 " jobs succeeded, %" PRIu64 " failed\n",
+           " server restarts, %" PRIu64 " jobs succeeded, %" PRIu64 " failed, %" PRIu64
+           " of them as before; %" PRIu64 " budgets given back, %" PRIu64 " late messages\n",
            (s->count - first + step - 1) / step, s->seed, events, rounds, restarts, ended[0],
-           ended[1]);
+           ended[1], same_failures, given_back, stale);
     return 0;
 }
 

@@ -66,6 +66,9 @@ struct worker {
     bool ending;   /* Has failed by itself; the agent does not know yet. */
     uint32_t round;
     uint32_t no; /* Generation, so that stale events are known. */
+    int64_t began;
+    int64_t pace;    /* From one step to the next; 0: it reports none. */
+    int64_t fell_at; /* When it failed by itself. */
 };
 
 struct agent {
@@ -140,7 +143,24 @@ struct disk {
     bool node_due[SLOTS_MAX]; /* By slot. */
 };
 
+/* A job's budget, as the world counts it. */
+#define CHARGES_MAX 4096
+struct budget {
+    int64_t window;
+    int64_t give_back;
+    uint32_t give_back_steps;
+    bool same_failure_restart;
+    int32_t doomed_rank; /* It fails after this step, in every round; -1: none does. */
+    int32_t doomed_step;
+    int64_t charges[CHARGES_MAX]; /* When restarts were spent that count as long as the window. */
+    uint32_t charge_count;
+    struct mu_cause last;   /* Of the last incident. */
+    struct mu_cause failed; /* Of the last round that was restarted after. */
+    uint32_t ended_round;   /* The last one that an incident was about. */
+};
+
 struct sim_job {
+    struct budget budget;
     bool exists;
     struct disk disk;
     uint32_t anew;
@@ -195,8 +215,9 @@ struct world {
     uint32_t nodes_max[JOBS_MAX];
     uint32_t max_restarts[JOBS_MAX];
     bool on_join[JOBS_MAX];
-    uint32_t walled; /* A bit for each host whose worker store a firewall hides. */
-    int64_t quick;   /* Base delay of the network in this world. */
+    uint64_t other_random; /* For what only some worlds have: others stay as they were. */
+    uint32_t walled;       /* A bit for each host whose worker store a firewall hides. */
+    int64_t quick;         /* Base delay of the network in this world. */
     uint32_t fault_rate;
     int64_t last_server_up;
     uint32_t ended[2];
@@ -216,6 +237,17 @@ static uint64_t rnd(struct world *w)
 static uint32_t below(struct world *w, uint32_t n)
 {
     return (uint32_t)((rnd(w) >> 33) % n);
+}
+
+/* As below(), of the other source. */
+static uint32_t other_below(struct world *w, uint32_t n)
+{
+    uint64_t kept = w->random;
+    w->random = w->other_random;
+    uint32_t v = below(w, n);
+    w->other_random = w->random;
+    w->random = kept;
+    return v;
 }
 
 static bool chance(struct world *w, uint32_t percent)
@@ -346,9 +378,18 @@ static void send_message(
     struct world *w, uint32_t host, uint32_t link_no, bool to_agent, const struct ctl_msg *m)
 {
     struct order *o = &w->order[link_no];
-    struct ctl_msg *copy = malloc(sizeof *copy);
-    MU_ASSERT(copy != NULL);
+    struct with_steps {
+        struct ctl_msg msg;
+        int32_t steps[NPROC_MAX];
+    } *held = malloc(sizeof *held);
+    MU_ASSERT(held != NULL);
+    struct ctl_msg *copy = &held->msg; /* The first member: whoever frees it frees both. */
     *copy = *m;
+    if (m->type == CTL_BEAT && m->u.beat.steps.n > 0) {
+        MU_ASSERT(m->u.beat.steps.n <= NPROC_MAX);
+        memcpy(held->steps, m->u.beat.steps.v, m->u.beat.steps.n * sizeof held->steps[0]);
+        copy->u.beat.steps.v = held->steps;
+    }
     /* Lists are borrowed from the sender: the story does not need them. */
     if (m->type == CTL_STARTED)
         copy->u.started.pids = (struct ctl_ints){0};
@@ -537,8 +578,11 @@ static void check_last_cause(struct world *w, const struct sim_job *s, bool all_
 static void check_job(struct world *w, struct sim_job *s)
 {
     const struct job *j = &s->job;
-    if (j->restarts > j->max_restarts)
-        broken(w, "%u restarts of %u", j->restarts, j->max_restarts);
+    if (job_spent(j, w->now) > j->max_restarts)
+        broken(w, "%u restarts of %u", job_spent(j, w->now), j->max_restarts);
+    if (j->was_charged && j->state == JOB_STOPPING &&
+        (!j->has_cause || !mu_cause_costs_restart(j->cause.kind)))
+        broken(w, "a restart is spent on a cause of kind %s", mu_cause_kind_text(j->cause.kind));
     if (j->rejected_count != 0)
         broken(w, "the job's table has no row for an event in state %s", job_state_name(j->state));
     if (j->state == JOB_STOPPING) {
@@ -616,6 +660,12 @@ static void init_job(struct world *w, uint32_t no)
     s->anew = 0;
 }
 
+static void begin_budget(struct budget *b)
+{
+    b->charge_count = 0;
+    b->failed = b->last = MU_CAUSE_INIT;
+}
+
 static void start_job(struct world *w, uint32_t no)
 {
     struct sim_job *s = &w->jobs[no];
@@ -628,6 +678,8 @@ static void start_job(struct world *w, uint32_t no)
     s->restarts = 0;
     s->heard_of = false;
     s->disk.kept = false;
+    s->budget.ended_round = 0;
+    begin_budget(&s->budget);
 }
 
 static void write_node(struct disk *d, const struct job *j, uint32_t slot)
@@ -690,7 +742,7 @@ static void load_job(struct world *w, uint32_t no)
     struct disk *d = &s->disk;
     struct mu_err err = {0};
     init_job(w, no);
-    if (job_load(&s->job, w->now, &d->row, d->nodes, d->node_count, &err) != 0)
+    if (job_load(&s->job, w->now, w->now / MS, &d->row, d->nodes, d->node_count, &err) != 0)
         broken(w, "job%u cannot be loaded: %s", no, err.msg);
     job_load_incident(&s->job, &d->incident);
     tell(w, "job%u is loaded: %s round=%u", no, job_state_name(s->job.state), s->job.round);
@@ -700,19 +752,78 @@ static void load_job(struct world *w, uint32_t no)
                s->job.restarts);
 }
 
+/* --- the budget, counted by the world --- */
+
+static bool is_same(const struct mu_cause *a, const struct mu_cause *b)
+{
+    return a->step >= 0 && a->step == b->step && a->kind == b->kind && a->rank == b->rank &&
+           a->exit_code == b->exit_code && a->signo == b->signo && a->blame < 0 && b->blame < 0;
+}
+
+static void check_charge(struct world *w, struct sim_job *s)
+{
+    struct budget *b = &s->budget;
+    uint32_t count = 1;
+    for (uint32_t i = 0; i < b->charge_count; i++)
+        count += b->window == 0 || b->charges[i] > w->now - b->window + 2 * MS; /* Kept in ms. */
+    if (count > s->job.max_restarts)
+        broken(w, "%u restarts within %.0f s, %u are allowed", count,
+               (double)b->window / (double)SEC, s->job.max_restarts);
+    if (b->charge_count < CHARGES_MAX)
+        b->charges[b->charge_count++] = w->now;
+}
+
+/* One cause for each end of a round, and what it costs; and it is not the one before once more. */
+static void check_decision(struct world *w, struct sim_job *s, bool news)
+{
+    const struct job_incident *in = &s->job.incident;
+    struct budget *b = &s->budget;
+    struct mu_cause c;
+    job_incident_cause(in, &c);
+    bool restart = strcmp(in->decision, "restart") == 0;
+    bool fail = strcmp(in->decision, "fail") == 0;
+    if (news && in->nodes > 0 && in->round <= b->ended_round)
+        broken(w, "round %" PRId64 " ended twice", in->round);
+    if (news && in->nodes > 0)
+        b->ended_round = (uint32_t)in->round;
+    bool ended = restart || fail || strcmp(in->decision, "regroup") == 0;
+    if (ended && (c.kind == MU_CAUSE_NONE || c.round != in->round))
+        broken(w, "the end of round %" PRId64 " has no cause of its own", in->round);
+    if (ended && !fail && restart != mu_cause_costs_restart(c.kind))
+        broken(w, "%s after a cause of kind %s", in->decision, mu_cause_kind_text(c.kind));
+    if (restart && !b->same_failure_restart && is_same(&c, &b->failed) &&
+        c.round == b->failed.round + 1)
+        broken(w, "rank %d failed after step %d in rounds %u and %u", c.rank, c.step,
+               b->failed.round, c.round);
+    if (in->same_failure != 0 && !is_same(&c, &b->failed))
+        broken(w, "rank %d fails after step %d for the first time", c.rank, c.step);
+    w->r->same_failures += news && in->same_failure != 0;
+}
+
 /* The records of a job count its decisions: none is lost, and none made twice. */
 static void check_incident(struct world *w, struct sim_job *s)
 {
     const struct job_incident *in = &s->job.incident;
+    struct budget *b = &s->budget;
     if (s->heard_of || (!w->keeps && w->r->restarts > 0))
         return; /* A server that knows nothing counts anew. */
     if (in->number != s->incidents && in->number != s->incidents + 1)
         broken(w, "incident %" PRId64 " after %u", in->number, s->incidents);
     bool restart = strcmp(in->decision, "restart") == 0;
-    if (in->number > s->incidents && restart)
+    bool news = in->number > s->incidents;
+    if (news && s->charged)
+        b->failed = b->last; /* No better cause comes for that one any more. */
+    check_decision(w, s, news);
+    job_incident_cause(in, &b->last);
+    if (news && restart) {
         s->restarts++;
-    if (in->number == s->incidents && s->charged && strcmp(in->decision, "regroup") == 0)
-        s->restarts--; /* The better cause costs nothing. */
+        if (!s->fresh)
+            check_charge(w, s);
+    }
+    if (!news && s->charged && !restart && strcmp(in->decision, "abandon") != 0) {
+        s->restarts--; /* The better cause costs nothing, or ends the job. */
+        b->charge_count -= b->charge_count > 0;
+    }
     s->charged = restart;
     /* The same id, used once more; this one may still be the old budget's last. */
     if (s->fresh && in->restarts != s->restarts) {
@@ -756,6 +867,87 @@ static void act_for_job(struct world *w, uint32_t no, const struct job_out *out)
     }
 }
 
+/* --- fences of old rounds --- */
+
+#define SNAPSHOT_NODES 64
+
+/* A job, without what every message may change: when nodes were heard, and what was counted. */
+struct snapshot {
+    struct job job;
+    struct job_node nodes[SNAPSHOT_NODES];
+    struct job_worker workers[SNAPSHOT_NODES][NPROC_MAX];
+};
+
+static void take_snapshot(const struct job *j, struct snapshot *ret)
+{
+    MU_ASSERT(j->node_cap <= SNAPSHOT_NODES);
+    memset(ret, 0, sizeof *ret);
+    memcpy(&ret->job, j, sizeof *j);
+    ret->job.action_count = 0;
+    ret->job.step_unix_ms = 0;
+    ret->job.step_now_ns = 0;
+    ret->job.lease_check_ns = 0;
+    ret->job.deadline_ns = 0;
+    ret->job.waiting = 0;
+    ret->job.new_cause = false;
+    ret->job.durable = false;
+    ret->job.hello_slot = 0;
+    memset(ret->job.stale_count, 0, sizeof ret->job.stale_count);
+    for (uint32_t i = 0; i < j->node_cap; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (!n->used)
+            continue;
+        memcpy(&ret->nodes[i], n, sizeof *n);
+        ret->nodes[i].heard_ns = 0;
+        ret->nodes[i].beat_seq = 0;
+        ret->nodes[i].late = false;
+        memcpy(ret->workers[i], n->workers, (size_t)n->hello.nproc * sizeof n->workers[0]);
+    }
+}
+
+/* The round that a message names; 0: none. All of these begin with it. */
+static int64_t named_round(const struct job_event *ev)
+{
+    static const bool names[JOB_EV_COUNT] = {
+        [JOB_EV_REACHED] = true,       [JOB_EV_STARTED] = true, [JOB_EV_EXITED] = true,
+        [JOB_EV_WORKER_FAILED] = true, [JOB_EV_SILENT] = true,  [JOB_EV_FINISHED] = true,
+        [JOB_EV_STOPPED] = true,       [JOB_EV_BEAT] = true};
+    return names[ev->type] ? ev->msg->u.beat.round : 0;
+}
+
+/* Of a round that is not the live one, and no answer to a STOP of that very round. */
+static bool is_stale(const struct job *j, const struct job_event *ev)
+{
+    int64_t round = named_round(ev);
+    if (round == 0)
+        return false;
+    const struct job_node *n = &j->nodes[ev->node];
+    bool live = n->in_round && round == j->round;
+    bool answer = ev->type == JOB_EV_STOPPED && !n->in_round && round == n->stale_round;
+    return !live && !answer;
+}
+
+static void check_fence(struct world *w,
+                        const struct job *j,
+                        const struct job_event *ev,
+                        const struct job_out *out,
+                        const struct snapshot *before)
+{
+    static struct snapshot after;
+    bool ready = out->move_count > 1 && out->moves[1].event == JOB_EV_READY;
+    if (ready) /* It is heard again, and the round was waiting for that. */
+        return;
+    take_snapshot(j, &after);
+    if (memcmp(before, &after, sizeof after) != 0)
+        broken(w, "%s of round %" PRId64 " changed something in round %u", job_event_name(ev->type),
+               named_round(ev), j->round);
+    bool counted = !job_is_ended(j) && (ev->type != JOB_EV_BEAT || out->stale_round != 0);
+    if (counted && out->stale_round == 0)
+        broken(w, "%s of round %" PRId64 " was not counted in round %u", job_event_name(ev->type),
+               named_round(ev), j->round);
+    w->r->stale++;
+}
+
 static int step_job(
     struct world *w, uint32_t no, struct job_event *ev, struct job_out *out, struct mu_err *err)
 {
@@ -772,7 +964,24 @@ static int step_job(
     bool all_spoke = true;
     for (uint32_t i = 0; i < s->job.node_cap; i++)
         all_spoke = all_spoke && s->job.nodes[i].state != JOB_NODE_LOST;
+    static struct snapshot snapshot;
+    uint32_t given_back = s->job.budget.given_back;
+    bool stale = is_stale(&s->job, ev);
+    if (stale)
+        take_snapshot(&s->job, &snapshot);
     int r = job_step(&s->job, w->now, ev, out, err);
+    if (stale && r == 0)
+        check_fence(w, &s->job, ev, out, &snapshot);
+    if (s->job.anew != s->anew)
+        begin_budget(&s->budget);
+    if (s->job.budget.given_back > given_back) {
+        tell(w, "job%u: %u restarts are given back", no, s->job.budget.given_back - given_back);
+        s->budget.charge_count = 0;
+        w->r->given_back++;
+    }
+    if (r == 0 && s->job.round != round && round != 0 && s->job.incident.number != 0 &&
+        ev->type != JOB_EV_HELLO && s->job.incident.round != round)
+        broken(w, "round %u begins and nobody knows why round %u ended", s->job.round, round);
     s->fresh = s->fresh || s->job.anew != s->anew;
     s->anew = s->job.anew;
     for (uint32_t i = 0; r == 0 && i < out->move_count; i++)
@@ -1001,6 +1210,36 @@ static void maybe_gone(struct world *w, struct host *h)
                            .life_no = a->gone_no});
 }
 
+static bool reports_steps(const struct budget *b)
+{
+    return b->give_back_steps > 0 || b->doomed_rank >= 0;
+}
+
+/* Is it a worker that fails after a certain step? */
+static bool begin_steps(struct world *w, struct host *h, uint32_t lrank)
+{
+    const struct budget *b = &w->jobs[h->job].budget;
+    struct worker *x = &h->a.workers[lrank];
+    if (!reports_steps(b))
+        return false;
+    x->began = w->now;
+    x->pace = (int64_t)(100 + other_below(w, 400)) * MS;
+    return w->now < FAULTS_END &&
+           (int32_t)h->a.life.start.rank_base + (int32_t)lrank == b->doomed_rank;
+}
+
+/* What its workers have reported, whenever an agent looks. */
+static void note_steps(struct world *w, struct host *h)
+{
+    struct agent *a = &h->a;
+    for (uint32_t i = 0; i < a->nproc; i++) {
+        const struct worker *x = &a->workers[i];
+        int64_t until = x->ending ? x->fell_at : w->now;
+        if (x->alive && x->pace > 0 && until >= x->began + x->pace)
+            life_note_step(&a->life, i, (until - x->began) / x->pace - 1);
+    }
+}
+
 static void spawn(struct world *w, struct host *h)
 {
     struct agent *a = &h->a;
@@ -1018,6 +1257,10 @@ static void spawn(struct world *w, struct host *h)
         a->running++;
         int64_t lasts = chance(w, 10) ? between(w, 0, 2 * MS) : between(w, SEC, 12 * SEC);
         uint32_t status = w->now < FAULTS_END && chance(w, 12) ? 1 + below(w, 60) : 0;
+        if (begin_steps(w, h, i)) { /* It comes to its doomed step, and has no other fate. */
+            lasts = x->pace * (w->jobs[h->job].budget.doomed_step + 1) + x->pace / 2;
+            status = 7;
+        }
         push(w, (struct event){.at = w->now + lasts,
                                .kind = EV_WORKER,
                                .host = h->no,
@@ -1204,6 +1447,11 @@ static void boot(struct world *w, struct host *h)
     me->nodes_max = w->nodes_max[h->job];
     me->max_restarts = w->max_restarts[h->job];
     me->on_join_restart = w->on_join[h->job];
+    const struct budget *b = &w->jobs[h->job].budget;
+    me->restart_window_ms = b->window / MS;
+    me->give_back_ms = b->give_back / MS;
+    me->give_back_steps = b->give_back_steps;
+    me->same_failure_restart = b->same_failure_restart;
     me->join_timeout_ms = 60000;
     me->last_call_ms = 2000;
     me->store_port = 1000;
@@ -1315,6 +1563,7 @@ static void worker_falls(struct world *w,
 {
     int32_t rank = (int32_t)h->a.life.start.rank_base + (int32_t)lrank;
     x->ending = true;
+    x->fell_at = w->now;
     if (!x->asked && blamed < 0)
         w->jobs[h->job].fell[rank] = x->round;
     push(w, (struct event){.at = w->now + between(w, 0, 5 * MS),
@@ -1398,6 +1647,8 @@ static void run_agent_event(struct world *w, struct event *e)
         return;
     }
     a->frozen = false;
+    if (a->alive)
+        note_steps(w, h);
     struct life_event ev = {.type = LIFE_EV_DEADLINE};
     switch (e->kind) {
     case EV_TO_AGENT: {
@@ -1521,6 +1772,30 @@ static void run_event(struct world *w, struct event *e)
 
 /* ------------------------------------------------------------------ a world */
 
+/* Every other world knows nothing of windows and steps. */
+static void make_budget(struct world *w, uint32_t no)
+{
+    struct budget *b = &w->jobs[no].budget;
+    b->doomed_rank = -1;
+    if (other_below(w, 2) == 0)
+        return;
+    if (other_below(w, 2) == 0)
+        b->window = (int64_t)(1 + other_below(w, 20)) * SEC;
+    if (other_below(w, 3) == 0)
+        b->give_back = (int64_t)(1 + other_below(w, 8)) * SEC;
+    else if (other_below(w, 2) == 0)
+        b->give_back_steps = 1 + other_below(w, 30);
+    b->same_failure_restart = other_below(w, 4) == 0;
+    if (other_below(w, 3) == 0) {
+        b->doomed_rank = (int32_t)other_below(w, 4);
+        b->doomed_step = (int32_t)other_below(w, 12);
+    }
+    tell(w,
+         "job%u: window %.0f s, given back after %.0f s or %u steps, rank %d fails after step %d",
+         no, (double)b->window / (double)SEC, (double)b->give_back / (double)SEC,
+         b->give_back_steps, b->doomed_rank, b->doomed_step);
+}
+
 static void make(struct world *w)
 {
     w->job_count = chance(w, 25) ? 2 : 1;
@@ -1550,6 +1825,8 @@ static void make(struct world *w)
         push(w, (struct event){.at = at, .kind = EV_BOOT, .host = i});
     }
     push(w, (struct event){.at = between(w, 0, SEC), .kind = EV_FAULT});
+    for (uint32_t j = 0; j < w->job_count; j++)
+        make_budget(w, j);
 }
 
 static void heal(struct world *w)
@@ -1611,6 +1888,7 @@ void world_run(const struct world_options *o, struct world_result *ret)
     w.o = o;
     w.r = ret;
     w.random = (o->seed + 1) * UINT64_C(0x9E3779B97F4A7C15);
+    w.other_random = w.random ^ UINT64_C(0xD1B54A32D192ED03);
     struct ctl_msg *volatile in_hand = NULL;
     if (setjmp(w.broken) == 0) {
         (void)rnd(&w);

@@ -20,8 +20,11 @@ struct world_result {
     uint64_t hash;  /* Of the story: equal for equal seeds, to the byte. */
     uint64_t events;
     uint32_t rounds;
-    uint32_t restarts;  /* Of servers. */
-    uint32_t succeeded; /* Jobs. */
+    uint64_t stale;         /* Messages of old rounds that came too late. */
+    uint32_t given_back;    /* How often restarts were. */
+    uint32_t same_failures; /* That ended their job. */
+    uint32_t restarts;      /* Of servers. */
+    uint32_t succeeded;     /* Jobs. */
     uint32_t failed;
 };
 

@@ -96,7 +96,8 @@ static void describe(const struct result *r, char *out, size_t cap)
     const struct agent_options *o = &r->o;
     int n = snprintf(
         out, cap,
-        " nodes=%u:%u nproc=%u restarts=%u node_rank=%d join=%s id=%s role=<%s> topology=%s "
+        " nodes=%u:%u nproc=%u restarts=%u win=%g back=%g back_steps=%u same=%s node_rank=%d "
+        "join=%s id=%s role=<%s> topology=%s "
         "rdzv=%s at=%s:%u host=%d local=%s store=%u jt=%g lc=%g ct=%g st=%g kind=%s program=%s "
         "python=%s "
         "vlr=%d grace=%g sigs=%u:%s log_dir=%s nofiles=%d redirect=%d:%d%d%d%d "
@@ -104,7 +105,9 @@ static void describe(const struct result *r, char *out, size_t cap)
         "sit=%g "
         "numa=%s mi=%g "
         "level=%d format=%d args=",
-        o->nodes_min, o->nodes_max, o->nproc, o->max_restarts, o->node_rank,
+        o->nodes_min, o->nodes_max, o->nproc, o->max_restarts, (double)o->restart_window_ns / 1e9,
+        (double)o->give_back_ns / 1e9, o->give_back_steps,
+        o->same_failure_restart ? "restart" : "end", o->node_rank,
         o->on_join_restart ? "restart" : "wait", o->run_id != NULL ? o->run_id : "(fresh)", o->role,
         o->topology != NULL ? o->topology : "(none)", rdzv[o->rdzv], o->endpoint.host,
         o->endpoint.port, o->is_host, o->local_addr != NULL ? o->local_addr : "(none)",
@@ -256,6 +259,41 @@ static const struct row rows[] = {
     {"--max-restarts=abc|p", "", 2, "--max-restarts: \"abc\" is not a whole number", NULL},
     {"--max-restarts=|p", "", 2, "is not a whole number", NULL},
     {"--max-restarts=3|p", "", 0, "restarts=3", NULL},
+    {"--max-restarts=3|p", "", 0, "win=0 back=0 back_steps=0 same=end", NULL},
+    {"--max-restarts=3/1h|p", "", 0, "restarts=3 win=3600", NULL},
+    {"--max-restarts= 3/ 1.5m |p", "", 0, "restarts=3 win=90", NULL},
+    {"--max-restarts=100/2d|p", "", 0, "restarts=100 win=172800", NULL},
+    {"--max-restarts=0/30s|p", "", 0, "restarts=0 win=30", NULL},
+    {"--max-restarts=3/1h|--max-restarts=4|p", "", 0, "restarts=4 win=0", NULL},
+    {"p", "PET_MAX_RESTARTS=3/1h", 0, "restarts=3 win=3600", NULL},
+    {"p", "PET_MAX_RESTARTS=3/", 2, "PET_MAX_RESTARTS: \"3/\" is not N or N/WINDOW (as in 3 or 3/1h)", NULL},
+    {"--max-restarts=3/|p", "", 2, "--max-restarts: \"3/\" is not N or N/WINDOW (as in 3 or 3/1h)", NULL},
+    {"--max-restarts=/1h|p", "", 2, "--max-restarts: \"/1h\" is not N or N/WINDOW", NULL},
+    {"--max-restarts=/|p", "", 2, "--max-restarts: \"/\" is not N or N/WINDOW", NULL},
+    {"--max-restarts=3/1x|p", "", 2, "--max-restarts: \"1x\" is not a time with its unit (as in 90s, 15m, 1h, 2d)", NULL},
+    {"--max-restarts=3/60|p", "", 2, "--max-restarts: \"60\" is not a time with its unit", NULL},
+    {"--max-restarts=3/h|p", "", 2, "--max-restarts: \"h\" is not a time with its unit", NULL},
+    {"--max-restarts=3/-1h|p", "", 2, "--max-restarts: \"-1h\" is not a time with its unit", NULL},
+    {"--max-restarts=3/1h/2|p", "", 2, "--max-restarts: \"1h/2\" is not a time with its unit", NULL},
+    {"--max-restarts=3/0s|p", "", 1, "--max-restarts: \"0s\" is out of range: 0.001 s to 366 d is allowed", NULL},
+    {"--max-restarts=3/367d|p", "", 1, "--max-restarts: \"367d\" is out of range", NULL},
+    {"--max-restarts=3/99999999999999999999d|p", "", 1, "is out of range", NULL},
+    {"--max-restarts=-1/1h|p", "", 1, "--max-restarts: -1 is out of range: 0 to 100 is allowed", NULL},
+    {"--max-restarts=101/1h|p", "", 1, "--max-restarts: 101 is out of range: 0 to 100 is allowed", NULL},
+    {"--max-restarts=x/1h|p", "", 2, "--max-restarts: \"x\" is not a whole number", NULL},
+    {"--restarts-given-back-after=30m|p", "", 0, "back=1800 back_steps=0", NULL},
+    {"--restarts-given-back-after=500steps|p", "", 0, "back=0 back_steps=500", NULL},
+    {"--restarts-given-back-after=never|p", "PET_RESTARTS_GIVEN_BACK_AFTER=30m", 0, "back=0 back_steps=0", NULL},
+    {"--restarts-given-back-after=500|p", "", 2,
+     "--restarts-given-back-after: \"500\" is neither a time with its unit (as in 30m), nor steps (as in 500steps), nor never", NULL},
+    {"--restarts-given-back-after=steps|p", "", 2, "\"steps\" is neither a time", NULL},
+    {"--restarts-given-back-after=|p", "", 2, "\"\" is neither a time", NULL},
+    {"--restarts-given-back-after=0steps|p", "", 1, "--restarts-given-back-after: 0 is out of range: 1 to", NULL},
+    {"--restarts-given-back-after=xsteps|p", "", 2, "--restarts-given-back-after: \"x\" is not a whole number", NULL},
+    {"--restarts-given-back-after=0m|p", "", 1, "--restarts-given-back-after: \"0m\" is out of range", NULL},
+    {"--same-failure=restart|p", "", 0, "same=restart", NULL},
+    {"--same-failure=end|p", "PET_SAME_FAILURE=restart", 0, "same=end", NULL},
+    {"--same-failure=ignore|p", "", 2, "--same-failure: \"ignore\" is not one of end|restart", NULL},
     {"--monitor-interval=5|p", "", 0, "mi=5", NULL},
     {"--monitor-interval=.5|p", "", 0, "mi=0.5", NULL},
     {"--monitor-interval=0|p", "", 1, "--monitor-interval: 0 s is out of range", NULL},

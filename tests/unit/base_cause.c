@@ -71,6 +71,28 @@ static void test_sentences_name_rank_host_and_why(void **state)
     sentence_is(c, "worker on an unnamed host could not be started");
 }
 
+static void test_what_came_twice_is_said_without_a_place(void **state)
+{
+    (void)state;
+    static const struct {
+        enum mu_cause_kind kind;
+        const char *says;
+    } rows[] = {{MU_CAUSE_WORKER_EXIT, "rank 3 failed with status 1 after step 41"},
+                {MU_CAUSE_WORKER_SIGNAL, "rank 3 was ended by SIGKILL after step 41"},
+                {MU_CAUSE_NO_PROGRESS, "rank 3 made no progress after step 41"}};
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        struct mu_buf b;
+        char want[128];
+        struct mu_cause c = {
+            .kind = rows[i].kind, .rank = 3, .exit_code = 1, .signo = 9, .step = 41, .host = "n2"};
+        mu_buf_init(&b, mu_mem_default());
+        mu_cause_twice_sentence(&c, &b);
+        (void)snprintf(want, sizeof want, "%s twice: starting again does not help", rows[i].says);
+        assert_string_equal(mu_buf_cstr(&b), want);
+        mu_buf_fini(&b);
+    }
+}
+
 static void test_every_kind_has_a_sentence(void **state)
 {
     (void)state;
@@ -183,6 +205,7 @@ int main(void)
         cmocka_unit_test(test_every_kind_reads_back),
         cmocka_unit_test(test_only_failures_cost_a_restart),
         cmocka_unit_test(test_sentences_name_rank_host_and_why),
+        cmocka_unit_test(test_what_came_twice_is_said_without_a_place),
         cmocka_unit_test(test_every_kind_has_a_sentence),
         cmocka_unit_test(test_signals_have_names),
         cmocka_unit_test(test_which_of_two_failures_tells_what_failed_first),

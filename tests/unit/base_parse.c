@@ -7,6 +7,8 @@
 
 #include "base/parse.h"
 
+#define SEC_NS INT64_C(1000000000)
+#define DAY_NS (86400 * SEC_NS)
 #define MARK INT64_C(-777)
 
 struct int_row {
@@ -113,6 +115,60 @@ static void test_seconds(void **state)
         assert_true(v == (r == 0 ? row->value : MARK));
         if (row->sentence != NULL)
             assert_has(err.msg, row->sentence);
+    }
+}
+
+static void test_spans_have_a_unit(void **state)
+{
+    (void)state;
+    static const struct int_row rows[] = {
+        {"90s", 1, 1000 * DAY_NS, 0, 90 * SEC_NS, NULL},
+        {" 15m ", 1, 1000 * DAY_NS, 0, 900 * SEC_NS, NULL},
+        {"1.5h", 1, 1000 * DAY_NS, 0, 5400 * SEC_NS, NULL},
+        {"2d", 1, 1000 * DAY_NS, 0, 2 * DAY_NS, NULL},
+        {"0.25s", 1, DAY_NS, 0, SEC_NS / 4, NULL},
+        {"", 1, DAY_NS, -EINVAL, 0,
+         "--t: \"\" is not a time with its unit (as in 90s, 15m, 1h, 2d)"},
+        {"h", 1, DAY_NS, -EINVAL, 0, "\"h\" is not a time"},
+        {"60", 1, DAY_NS, -EINVAL, 0, "\"60\" is not a time"},
+        {"1x", 1, DAY_NS, -EINVAL, 0, "\"1x\" is not a time"},
+        {"1hs", 1, DAY_NS, -EINVAL, 0, NULL},
+        {"1H", 1, DAY_NS, -EINVAL, 0, NULL},
+        {"-1h", 1, DAY_NS, -EINVAL, 0, NULL},
+        {"1 1h", 1, DAY_NS, -EINVAL, 0, NULL},
+        {".h", 1, DAY_NS, -EINVAL, 0, NULL},
+        {"0s", 1, DAY_NS, -ERANGE, 0, "--t: \"0s\" is out of range: 1e-09 s to 1 d is allowed"},
+        {"25h", 1, DAY_NS, -ERANGE, 0, NULL},
+        {"9223372036d", 1, INT64_MAX, -ERANGE, 0, NULL}, /* Must not wrap. */
+        {"99999999999999999999d", 1, INT64_MAX, -ERANGE, 0, NULL},
+        {"1111111111111111111111111111111111111h", 1, DAY_NS, -EINVAL, 0, NULL},
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        const struct int_row *row = &rows[i];
+        struct mu_err err = {0};
+        int64_t v = MARK;
+        int r = mu_parse_span(row->text, row->min, row->max, "--t", &v, &err);
+        if (r != row->code)
+            fail_msg("\"%s\": %d, wanted %d (%s)", row->text, r, row->code, err.msg);
+        assert_true(v == (r == 0 ? row->value : MARK));
+        if (row->sentence != NULL)
+            assert_has(err.msg, row->sentence);
+    }
+}
+
+static void test_spans_are_written_as_people_do(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t ms;
+        const char *plain, *apart;
+    } rows[] = {{3600000, "1h", "1 h"},         {90000, "90s", "90 s"},  {900000, "15m", "15 min"},
+                {172800000, "2d", "2 d"},       {1500, "1.5s", "1.5 s"}, {1, "0.001s", "0.001 s"},
+                {86401000, "86401s", "86401 s"}};
+    char buf[MU_SPAN_BYTES];
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        assert_string_equal(mu_span_text(rows[i].ms, false, buf), rows[i].plain);
+        assert_string_equal(mu_span_text(rows[i].ms, true, buf), rows[i].apart);
     }
 }
 
@@ -264,6 +320,7 @@ static void test_every_short_text_gets_an_answer(void **state)
             struct mu_err err = {0};
             int r[] = {mu_parse_i64(text + skip, 0, 9, "x", &v, &err),
                        mu_parse_seconds(text + skip, 0, 9, "x", &v, &err),
+                       mu_parse_span(text + skip, 0, 9, "x", &v, &err),
                        mu_parse_bytes(text + skip, 0, 9, "x", &u, &err),
                        mu_parse_endpoint(text + skip, 1, "x", &e, &err)};
             for (size_t k = 0; k < MU_COUNT(r); k++)
@@ -278,6 +335,8 @@ int main(void)
         cmocka_unit_test(test_whole_numbers),
         cmocka_unit_test(test_unsigned_keeps_its_range),
         cmocka_unit_test(test_seconds),
+        cmocka_unit_test(test_spans_have_a_unit),
+        cmocka_unit_test(test_spans_are_written_as_people_do),
         cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_endpoints),
         cmocka_unit_test(test_a_host_longer_than_a_name_is_refused),

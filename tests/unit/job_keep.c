@@ -112,7 +112,7 @@ static void save(struct story *s)
 static int load(struct story *s, const struct mu_mem *mem)
 {
     begin(s, mem);
-    return job_load(&s->job, s->now, &s->row, s->nodes, s->node_count, &s->err);
+    return job_load(&s->job, s->now, s->now / 1000000, &s->row, s->nodes, s->node_count, &s->err);
 }
 
 /* The server dies and is started anew. */

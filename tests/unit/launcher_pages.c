@@ -65,6 +65,27 @@ static cJSON *answer_of(int nodes, const char *sentence)
     return answer;
 }
 
+static void restarts_that_count_are_shown(void **state)
+{
+    struct mu_buf b;
+    struct mu_err err = {0};
+    const struct cli_style style = {0};
+    static const char text[] =
+        "{\"version\":\"0.1.0\",\"uptime_s\":5,\"now\":\"2026-11-30T12:00:00.000Z\",\"server\":{"
+        "\"jobs_live\":1,\"agents\":0},\"jobs\":[{\"id\":\"train\",\"state\":\"running\","
+        "\"sentence\":\"round 8 runs\",\"round\":8,\"restarts\":7,\"restarts_spent\":2,"
+        "\"max_restarts\":3,\"restart_window_s\":3600,\"nodes_min\":1,\"nodes_max\":1,\"nodes\":[]}"
+        "]}";
+    cJSON *answer = cli_answer_parse(text, sizeof text - 1, "n1:29500", &err);
+    (void)state;
+    assert_non_null(answer);
+    mu_buf_init(&b, mu_mem_default());
+    cli_page_status(&b, answer, "n1:29500", NULL, &style);
+    assert_non_null(strstr(mu_buf_cstr(&b), "running, 2 of 3 restarts within 1 h used\n"));
+    mu_buf_fini(&b);
+    cJSON_Delete(answer);
+}
+
 static void status_answers_at_a_glance(void **state)
 {
     struct mu_buf b;
@@ -236,6 +257,7 @@ static void times_and_durations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(restarts_that_count_are_shown),
         cmocka_unit_test(status_answers_at_a_glance),
         cmocka_unit_test(in_a_long_list_trouble_comes_first),
         cmocka_unit_test(jobs_nodes_and_workers_are_lines),

@@ -112,6 +112,49 @@ static void test_why_a_round_ended_is_said_once(void **state)
     life_fini(&s.life);
 }
 
+/* What counts is the server's to say; how many rounds there were is another number. */
+static void test_a_budget_is_told_as_the_server_counts_it(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    s.life.config.hello.restart_window_ms = 3600 * 1000;
+    start_round(&s);
+    s.life.start.restarts = 7;
+    s.life.start.spent = 1;
+    ctl_init(&m, CTL_STOP);
+    m.u.stop.round = 1;
+    m.u.stop.spent = 2;
+    m.u.stop.cause.kind = MU_CAUSE_WORKER_EXIT;
+    hear(&s, LIFE_EV_STOP, &m);
+    assert_non_null(strstr(s.said, "; the group starts again (restart 2 of 3 within 1 h)"));
+    life_message(&s.life, &(struct life_action){.type = LIFE_ACT_SEND, .msg = CTL_HELLO}, &m);
+    assert_int_equal(m.u.hello.round_restarts, 7);
+    assert_int_equal(m.u.hello.round_spent, 1);
+    life_fini(&s.life);
+}
+
+static void test_the_same_failure_twice_has_a_status_of_its_own(void **state)
+{
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        struct story s;
+        struct ctl_msg m;
+        begin(&s);
+        start_round(&s);
+        ctl_init(&m, CTL_END);
+        m.u.end.round = 1;
+        m.u.end.restarts = 2;
+        m.u.end.same_failure = same;
+        m.u.end.cause.kind = MU_CAUSE_WORKER_EXIT;
+        hear(&s, LIFE_EV_END, &m);
+        assert_int_equal(s.life.exit_status, same ? LIFE_EXIT_SAME_FAILURE : 1);
+        assert_int_equal(s.life.spent, 2); /* A server that does not count them apart. */
+        life_fini(&s.life);
+    }
+}
+
 static void test_a_wait_for_a_server_says_so(void **state)
 {
     (void)state;
@@ -175,6 +218,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_refusal_is_said_once),
         cmocka_unit_test(test_why_a_round_ended_is_said_once),
+        cmocka_unit_test(test_a_budget_is_told_as_the_server_counts_it),
+        cmocka_unit_test(test_the_same_failure_twice_has_a_status_of_its_own),
         cmocka_unit_test(test_a_wait_for_a_server_says_so),
         cmocka_unit_test(test_a_waiting_line_names_job_and_place),
         cmocka_unit_test(test_a_server_that_stands_still_is_spoken_of),
