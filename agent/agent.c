@@ -13,6 +13,7 @@
 
 #include "agent/events.h"
 #include "agent/first.h"
+#include "agent/health.h"
 #include "agent/hosting.h"
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
@@ -66,6 +67,7 @@ struct agent {
     struct hosting hosting;
     struct watchdog watchdog;
     struct pulse pulse;
+    struct health health;
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -600,6 +602,7 @@ static void leave(struct agent *a)
     uv_close((uv_handle_t *)&a->timer, NULL);
     watchdog_close(&a->watchdog);
     pulse_close(&a->pulse);
+    health_close(&a->health);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -642,7 +645,12 @@ static void carry_out(struct agent *a, const struct life_action *action)
     case LIFE_ACT_REACH:
         reach_begin(&a->reach, a->life.start.lead_addr, (uint16_t)a->life.start.lead_port);
         break;
+    case LIFE_ACT_CHECK:
+        health_begin(&a->health);
+        break;
     case LIFE_ACT_SPAWN:
+        if (a->o->health_check != NULL)
+            health_cancel(&a->health);
         spawn(a);
         break;
     case LIFE_ACT_SIGNAL:
@@ -883,6 +891,12 @@ static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
                                  .output = a->last_lines});
 }
 
+static void on_health(void *arg, enum health_verdict verdict, const char *text)
+{
+    struct agent *a = arg;
+    step(a, &(struct life_event){.type = LIFE_EV_CHECKED, .verdict = verdict, .text = text});
+}
+
 static void on_silent(void *arg, struct ctl_ints workers)
 {
     struct agent *a = arg;
@@ -923,6 +937,7 @@ static int make_hello(struct agent *a, struct ctl_hello *h, struct mu_err *err)
     h->join_timeout_ms = o->join_timeout_ns / MU_NS_PER_MS;
     h->last_call_ms = o->last_call_ns / MU_NS_PER_MS;
     h->on_join_restart = o->on_join_restart;
+    h->leave_quarantine = o->leave_quarantine;
     return 0;
 }
 
@@ -931,6 +946,8 @@ static int make_life(struct agent *a, struct mu_err *err)
     struct life_config c = {.grace_ns = a->o->shutdown_timeout_ns,
                             .join_timeout_ns = a->o->connect_timeout_ns,
                             .server_timeout_ns = a->o->server_timeout_ns,
+                            .checks_health = a->o->health_check != NULL,
+                            .recheck_ns = a->o->health_interval_ns,
                             .seed = (uint64_t)mu_now_ns() ^ (uint64_t)getpid() << 32};
     int r = make_hello(a, &c.hello, err);
     if (r < 0)
@@ -1087,6 +1104,7 @@ static int set_up(struct agent *a, struct mu_err *err)
     const struct pulse_events pe = {.arg = a, .on_hung = on_hung, .on_silent = on_silent};
     if (pulse_init(&a->pulse, &a->loop, a->o->nproc, &hl, &pe) < 0)
         return mu_err_set(err, -ENOMEM, "no memory");
+    health_init(&a->health, &a->loop, a->o->health_check, a->o->health_timeout_ns, on_health, a);
     r = make_plan(a, err);
     if (r == 0)
         r = make_life(a, err);
@@ -1104,6 +1122,7 @@ static int set_up(struct agent *a, struct mu_err *err)
         r = output_new(&a->loop, &oe, &a->output, err);
     if (r == 0)
         pulse_use(&a->pulse, a->work, a->output);
+    health_use(&a->health, a->work);
     if (r == 0)
         r = warden_watch(a->warden, &a->loop, on_warden_lost, a);
     if (r < 0)
