@@ -25,6 +25,7 @@
 #include "agent/workers/plan.h"
 #include "agent/workers/report.h"
 #include "agent/workers/work.h"
+#include "agent/workers/xid.h"
 #include "base/mem.h"
 #include "base/addr.h"
 #include "base/clock.h"
@@ -68,6 +69,8 @@ struct agent {
     struct watchdog watchdog;
     struct pulse pulse;
     struct health health;
+    struct xid xid;
+    char cause_words[MU_MESSAGE_BYTES]; /* Of the worker that failed last. */
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -240,6 +243,24 @@ static void note_last_lines(struct agent *a, struct failed *f, struct plan_error
         plan_error_last_line(pe, a->last_lines);
 }
 
+/* What the kernel knows of its end, behind what it said itself; NULL: nobody says anything. */
+static const char *add_kernels_words(struct agent *a, const struct work_exit *e, const char *words)
+{
+    char xid[192];
+    xid_explain(&a->xid, e->pid, xid, sizeof xid);
+    if (xid[0] == '\0' && !e->core_dumped)
+        return words;
+    const char *core = e->core_dumped ? "core dumped" : "";
+    bool apart = words != NULL && words[0] != '\0';
+    const char *between = xid[0] != '\0' && e->core_dumped ? ", " : "";
+    if (apart)
+        (void)snprintf(a->cause_words, sizeof a->cause_words, "%.256s (%s%s%s)", words, xid,
+                       between, core);
+    else
+        (void)snprintf(a->cause_words, sizeof a->cause_words, "%s%s%s", xid, between, core);
+    return a->cause_words;
+}
+
 /* Keep what the report will say of it. Returns the words for the cause; they live until the next
  * round. */
 static const char *note_failure(struct agent *a, const struct work_exit *e, struct plan_error *pe)
@@ -299,7 +320,7 @@ static void note_exit(void *arg, const struct work_exit *e)
                             .named = said != NULL ? said->blame : -1};
     struct plan_error pe = {0};
     if (is_of_interest(a, e))
-        ev.text = note_failure(a, e, &pe);
+        ev.text = add_kernels_words(a, e, note_failure(a, e, &pe));
     else
         note_consequence(a, e);
     if (a->failed_count == 1)
@@ -394,6 +415,7 @@ static void spawn(struct agent *a)
         tell_started(a, pids);
         watchdog_start(&a->watchdog, pids);
         pulse_start(&a->pulse, pids);
+        xid_begin(&a->xid);
         step(a, &(struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
         return;
     }
@@ -603,6 +625,7 @@ static void leave(struct agent *a)
     watchdog_close(&a->watchdog);
     pulse_close(&a->pulse);
     health_close(&a->health);
+    xid_close(&a->xid);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -1104,6 +1127,7 @@ static int set_up(struct agent *a, struct mu_err *err)
     const struct pulse_events pe = {.arg = a, .on_hung = on_hung, .on_silent = on_silent};
     if (pulse_init(&a->pulse, &a->loop, a->o->nproc, &hl, &pe) < 0)
         return mu_err_set(err, -ENOMEM, "no memory");
+    xid_init(&a->xid, &a->loop);
     health_init(&a->health, &a->loop, a->o->health_check, a->o->health_timeout_ns, on_health, a);
     r = make_plan(a, err);
     if (r == 0)
