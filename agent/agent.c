@@ -13,6 +13,7 @@
 
 #include "agent/events.h"
 #include "agent/first.h"
+#include "agent/health.h"
 #include "agent/hosting.h"
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
@@ -24,6 +25,7 @@
 #include "agent/workers/plan.h"
 #include "agent/workers/report.h"
 #include "agent/workers/work.h"
+#include "agent/workers/xid.h"
 #include "base/mem.h"
 #include "base/addr.h"
 #include "base/clock.h"
@@ -66,6 +68,9 @@ struct agent {
     struct hosting hosting;
     struct watchdog watchdog;
     struct pulse pulse;
+    struct health health;
+    struct xid xid;
+    char cause_words[MU_MESSAGE_BYTES]; /* Of the worker that failed last. */
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -238,6 +243,24 @@ static void note_last_lines(struct agent *a, struct failed *f, struct plan_error
         plan_error_last_line(pe, a->last_lines);
 }
 
+/* What the kernel knows of its end, behind what it said itself; NULL: nobody says anything. */
+static const char *add_kernels_words(struct agent *a, const struct work_exit *e, const char *words)
+{
+    char xid[192];
+    xid_explain(&a->xid, e->pid, xid, sizeof xid);
+    if (xid[0] == '\0' && !e->core_dumped)
+        return words;
+    const char *core = e->core_dumped ? "core dumped" : "";
+    bool apart = words != NULL && words[0] != '\0';
+    const char *between = xid[0] != '\0' && e->core_dumped ? ", " : "";
+    if (apart)
+        (void)snprintf(a->cause_words, sizeof a->cause_words, "%.256s (%s%s%s)", words, xid,
+                       between, core);
+    else
+        (void)snprintf(a->cause_words, sizeof a->cause_words, "%s%s%s", xid, between, core);
+    return a->cause_words;
+}
+
 /* Keep what the report will say of it. Returns the words for the cause; they live until the next
  * round. */
 static const char *note_failure(struct agent *a, const struct work_exit *e, struct plan_error *pe)
@@ -297,7 +320,7 @@ static void note_exit(void *arg, const struct work_exit *e)
                             .named = said != NULL ? said->blame : -1};
     struct plan_error pe = {0};
     if (is_of_interest(a, e))
-        ev.text = note_failure(a, e, &pe);
+        ev.text = add_kernels_words(a, e, note_failure(a, e, &pe));
     else
         note_consequence(a, e);
     if (a->failed_count == 1)
@@ -392,6 +415,7 @@ static void spawn(struct agent *a)
         tell_started(a, pids);
         watchdog_start(&a->watchdog, pids);
         pulse_start(&a->pulse, pids);
+        xid_begin(&a->xid);
         step(a, &(struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
         return;
     }
@@ -605,6 +629,8 @@ static void leave(struct agent *a)
     uv_close((uv_handle_t *)&a->timer, NULL);
     watchdog_close(&a->watchdog);
     pulse_close(&a->pulse);
+    health_close(&a->health);
+    xid_close(&a->xid);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -647,7 +673,12 @@ static void carry_out(struct agent *a, const struct life_action *action)
     case LIFE_ACT_REACH:
         reach_begin(&a->reach, a->life.start.lead_addr, (uint16_t)a->life.start.lead_port);
         break;
+    case LIFE_ACT_CHECK:
+        health_begin(&a->health);
+        break;
     case LIFE_ACT_SPAWN:
+        if (a->o->health_check != NULL)
+            health_cancel(&a->health);
         spawn(a);
         break;
     case LIFE_ACT_SIGNAL:
@@ -891,6 +922,12 @@ static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
                                  .output = a->last_lines});
 }
 
+static void on_health(void *arg, enum health_verdict verdict, const char *text)
+{
+    struct agent *a = arg;
+    step(a, &(struct life_event){.type = LIFE_EV_CHECKED, .verdict = verdict, .text = text});
+}
+
 static void on_silent(void *arg, struct ctl_ints workers)
 {
     struct agent *a = arg;
@@ -935,6 +972,7 @@ static int make_hello(struct agent *a, struct ctl_hello *h, struct mu_err *err)
     h->join_timeout_ms = o->join_timeout_ns / MU_NS_PER_MS;
     h->last_call_ms = o->last_call_ns / MU_NS_PER_MS;
     h->on_join_restart = o->on_join_restart;
+    h->leave_quarantine = o->leave_quarantine;
     return 0;
 }
 
@@ -943,6 +981,8 @@ static int make_life(struct agent *a, struct mu_err *err)
     struct life_config c = {.grace_ns = a->o->shutdown_timeout_ns,
                             .join_timeout_ns = a->o->connect_timeout_ns,
                             .server_timeout_ns = a->o->server_timeout_ns,
+                            .checks_health = a->o->health_check != NULL,
+                            .recheck_ns = a->o->health_interval_ns,
                             .seed = (uint64_t)mu_now_ns() ^ (uint64_t)getpid() << 32};
     int r = make_hello(a, &c.hello, err);
     if (r < 0)
@@ -1099,6 +1139,8 @@ static int set_up(struct agent *a, struct mu_err *err)
     const struct pulse_events pe = {.arg = a, .on_hung = on_hung, .on_silent = on_silent};
     if (pulse_init(&a->pulse, &a->loop, a->o->nproc, &hl, &pe) < 0)
         return mu_err_set(err, -ENOMEM, "no memory");
+    xid_init(&a->xid, &a->loop);
+    health_init(&a->health, &a->loop, a->o->health_check, a->o->health_timeout_ns, on_health, a);
     r = make_plan(a, err);
     if (r == 0)
         r = make_life(a, err);
@@ -1116,6 +1158,7 @@ static int set_up(struct agent *a, struct mu_err *err)
         r = output_new(&a->loop, &oe, &a->output, err);
     if (r == 0)
         pulse_use(&a->pulse, a->work, a->output);
+    health_use(&a->health, a->work);
     if (r == 0)
         r = warden_watch(a->warden, &a->loop, on_warden_lost, a);
     if (r < 0)

@@ -110,6 +110,10 @@ struct agent_options {
     int64_t
         progress_timeout_ns;    /* From one reported step to the next; 0: no limit; HANG_LEARNED. */
     int64_t silence_timeout_ns; /* Without any sign of life; 0: no limit. */
+    const char *health_check;   /* NULL: none. */
+    int64_t health_timeout_ns;
+    int64_t health_interval_ns; /* From one that failed to the next, at first. */
+    bool leave_quarantine;
     int signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
     const char *signals_text; /* As given: workers see it. */

@@ -421,6 +421,32 @@ static int set_silence_timeout(struct reading *rd, const char *text, const char 
     return seconds(rd, text, 0, what, &rd->o->silence_timeout_ns);
 }
 
+static int set_health_check(struct reading *rd, const char *text, const char *what)
+{
+    if (text[strspn(text, " \t\n")] == '\0')
+        return option_fail(rd, 2, "%s is empty: give a command of the shell", what);
+    rd->o->health_check = text;
+    return 0;
+}
+
+static int set_health_timeout(struct reading *rd, const char *text, const char *what)
+{
+    return seconds(rd, text, NS_PER_S / 10, what, &rd->o->health_timeout_ns);
+}
+
+static int set_health_interval(struct reading *rd, const char *text, const char *what)
+{
+    return seconds(rd, text, NS_PER_S / 10, what, &rd->o->health_interval_ns);
+}
+
+static int set_leave_quarantine(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->o->leave_quarantine = true;
+    return 0;
+}
+
 static int set_virtual_local_rank(struct reading *rd, const char *text, const char *what)
 {
     (void)text;
@@ -625,6 +651,17 @@ const struct option_row option_rows[] = {
     {"silence-timeout", 0, OPTION_OWN, "SECONDS", set_silence_timeout, "0",
      "The same for workers without the SDK: how long one may give no sign of life, which is CPU time of it or its descendants, output that passes "
      "through the agent (stderr mostly does), or a reported step. One that spins in a collective is not silent. 0: no limit."},
+    {"health-check", 0, OPTION_OWN, "COMMAND", set_health_check, NULL,
+     "A command of the shell that looks whether this node is fit, run before each round: when the agent comes, and after each round's end. "
+     "Where it ends with a status of its own other than 0, the node takes part in no round, status shows why (the last line that it wrote), and it is "
+     "tried again, ever less often, until it passes. A command that is not there (126, 127), that a signal ended "
+     "(also 128 + n), or that did not end in time excludes nobody, and is said once."},
+    {"health-check-timeout", 0, OPTION_OWN, "SECONDS", set_health_timeout, "30",
+     "How long that may take before it is killed."},
+    {"health-check-interval", 0, OPTION_OWN, "SECONDS", set_health_interval, "30",
+     "From a check that failed to the next one; twice as long each time, up to 10 min."},
+    {"leave-quarantine", 0, OPTION_OWN | OPTION_NO_PET, NULL, set_leave_quarantine, NULL,
+     "Forgives the failures that began on this host: a node set aside for them (rdzv-server --quarantine) is counted on again."},
     {"label", 0, OPTION_OWN, NULL, set_label, NULL,
      "What workers write to the console plainly gets --tee's prefix before each line, too. No files."},
     {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",

@@ -111,6 +111,9 @@ static const struct field stop_fields[] = {CTL_STOP_FIELDS(S, I, L, C)};
 #define MSG struct ctl_stopped
 static const struct field stopped_fields[] = {CTL_STOPPED_FIELDS(S, I, L, C)};
 #undef MSG
+#define MSG struct ctl_health
+static const struct field health_fields[] = {CTL_HEALTH_FIELDS(S, I, L, C)};
+#undef MSG
 #define MSG struct ctl_beat
 static const struct field beat_fields[] = {CTL_BEAT_FIELDS(S, I, L, C)};
 #undef MSG

@@ -61,6 +61,11 @@
         "port already bound here for the worker store, should this node lead; 0: none")            \
     INT(life_port, 0, 65535, 0, 0,                                                                 \
         "port at which this process listens as long as it lives, whatever it does; 0: none")       \
+    INT(unready, 0, 1, 0, 0,                                                                       \
+        "1: a health check of this node is under way or has failed: not to be counted on until "   \
+        "health says ok")                                                                          \
+    INT(leave_quarantine, 0, 1, 0, 0,                                                              \
+        "1: the failures that began on this host are forgiven (--leave-quarantine)")               \
     INT(link, 0, INT64_C(1) << 53, 0, 0,                                                           \
         "the agent counts its connections: of two that arrive in the wrong order the later "       \
         "counts")                                                                                  \
@@ -150,7 +155,12 @@
 #define CTL_STOPPED_FIELDS(STR, INT, INTS, CAUSE)                                                  \
     INT(round, 1, UINT32_MAX, 1, 1, "the round: no process of it is left on this node")            \
     INT(store_port, 0, 65535, 1, 0, "a fresh port bound for the next round's worker store")        \
+    INT(unready, 0, 1, 0, 0, "1: its health is being checked: health says when it is ready")       \
     INTS(exits, "by local rank: exit status, or minus the signal's number; -1000: not known")
+
+#define CTL_HEALTH_FIELDS(STR, INT, INTS, CAUSE)                                                   \
+    INT(ok, 0, 1, 1, 1, "1: it can be counted on; 0: its check failed, and is tried again")        \
+    STR(text, MU_MESSAGE_BYTES, 0, "how it failed, and the last line that the check wrote")
 
 #define CTL_BEAT_FIELDS(STR, INT, INTS, CAUSE)                                                     \
     INT(round, 0, UINT32_MAX, 1, 0, "the round the sender is in; 0: none")                         \
@@ -195,6 +205,7 @@
     X(FINISHED, finished, 'A', "all of them exited well")                                          \
     X(STOP, stop, 'S', "stop your workers")                                                        \
     X(STOPPED, stopped, 'A', "nothing of the round runs here any more")                            \
+    X(HEALTH, health, 'A', "what the check of this node's health has found")                       \
     X(BEAT, beat, 'B', "still here; the server answers each")                                      \
     X(BYE, bye, 'A', "I leave on purpose")                                                         \
     X(END, end, 'S', "the job is over; exit")

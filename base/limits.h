@@ -43,6 +43,13 @@
 #define MU_SETTLE_NS                                                                               \
     INT64_C(2000000000) /* How long after a round's first failure another one that nobody had been \
                            told of can prove the better cause: three stalls of a loaded node. */
+#define MU_HEALTH_TIMEOUT_NS                                                                       \
+    INT64_C(30000000000) /* For a health check; beyond it nothing is known of the node. */
+#define MU_HEALTH_GAP_NS INT64_C(30000000000)      /* From a failed health check to the next, */
+#define MU_HEALTH_GAP_MAX_NS INT64_C(600000000000) /* and ever longer up to this. */
+#define MU_QUARANTINE_FAILURES 3 /* Once is chance, twice may be; within the window below. */
+#define MU_QUARANTINE_WINDOW_NS INT64_C(3600000000000)
+#define MU_QUARANTINE_FAILURES_MAX 32
 #define MU_KILL_WAIT_NS                                                                            \
     INT64_C(10000000000) /* SIGKILL to "this node is unhealthy": a process in D state. */
 #define MU_FIRST_ANSWER_NS                                                                         \

@@ -21,7 +21,8 @@ static const struct state_colour state_colours[] = {
     {"running", CLI_GREEN},     {"succeeded", CLI_GREEN}, {"finished", CLI_GREEN},
     {"gathering", CLI_YELLOW},  {"waiting", CLI_YELLOW},  {"starting", CLI_YELLOW},
     {"recovering", CLI_YELLOW}, {"stopping", CLI_YELLOW}, {"failed", CLI_RED},
-    {"lost", CLI_RED},          {"killed", CLI_RED},
+    {"lost", CLI_RED},          {"killed", CLI_RED},      {"checking", CLI_YELLOW},
+    {"unhealthy", CLI_RED},     {"quarantined", CLI_RED},
 };
 
 static enum cli_colour colour_of(const char *state)
@@ -99,6 +100,37 @@ static void cell_workers(struct cli_table *t, const struct mu_mem *mem, const cJ
 
 /* --- nodes --- */
 
+/* "3 failures began here, the last in round 7: rank 2 on n3 exited with status 1" */
+static void add_failures(struct mu_buf *b, const cJSON *node)
+{
+    const cJSON *failures = cli_list(node, "failures");
+    int n = cJSON_GetArraySize(failures);
+    const cJSON *last = n > 0 ? cJSON_GetArrayItem(failures, n - 1) : NULL;
+    if (last == NULL)
+        return;
+    (void)mu_buf_adds(b, b->n > 0 ? "; " : "");
+    cli_add_count(b, n, "failure");
+    (void)mu_buf_addf(b, " began here, the last in round %" PRId64 ": ",
+                      cli_number(last, "round", 0));
+    (void)mu_buf_adds(b, cli_text(last, "sentence"));
+}
+
+/* What is wrong with it. */
+static void
+cell_trouble(struct cli_table *t, const struct mu_mem *mem, const cJSON *node, bool connected)
+{
+    const cJSON *unhealthy = cli_object(node, "unhealthy");
+    struct mu_buf b;
+    mu_buf_init(&b, mem);
+    if (!connected)
+        (void)mu_buf_adds(&b, "not connected");
+    if (unhealthy != NULL)
+        (void)mu_buf_addf(&b, "%s%s", b.n > 0 ? "; " : "", cli_text(unhealthy, "text"));
+    add_failures(&b, node);
+    cli_cell(t, CLI_RED, mu_buf_cstr(&b));
+    mu_buf_fini(&b);
+}
+
 static void
 add_node(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const cJSON *node)
 {
@@ -116,7 +148,7 @@ add_node(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const 
     else
         cli_cell(t, CLI_PLAIN, "");
     cell_age(t, mem, cli_number(node, "heard_ms_ago", -1));
-    cli_cell(t, CLI_RED, connected ? "" : "not connected");
+    cell_trouble(t, mem, node, connected);
 }
 
 static const char *const node_heads[] = {"JOB",   "NODE",    "HOST", "ADDRESS", "STATE",

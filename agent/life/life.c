@@ -43,6 +43,7 @@ static life_row_fn signal_idle, signal_running, signal_finished, signal_stopping
 static life_row_fn owner_running, owner_stopping;
 static life_row_fn joining_deadline, running_deadline, finished_deadline, stopping_deadline,
     ending_deadline;
+static life_row_fn health_known;
 static life_row_fn say_finished, stop_workers, rejoin, wait_for_last_word, quit;
 
 /* clang-format off */
@@ -62,6 +63,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_BEAT]         = ROW(JOINING,  beat_answered),
         [LIFE_EV_REACHED]      = ROW(JOINING,  NULL),          /* Too late: the round is over. */
         [LIFE_EV_UNREACHED]    = ROW(JOINING,  NULL),
+        [LIFE_EV_CHECKED]      = ROW(JOINING,  health_known),
         [LIFE_EV_SIGNAL]       = ROW(JOINING,  signal_idle),
         [LIFE_EV_OWNER_GONE]   = ROW(JOINING,  signal_idle),
         [LIFE_EV_DEADLINE]     = ROW(JOINING,  joining_deadline),
@@ -82,6 +84,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_BEAT]         = ROW(CHECKING, beat_answered),
         [LIFE_EV_REACHED]      = ROW(CHECKING, reached_lead),
         [LIFE_EV_UNREACHED]    = ROW(CHECKING, unreached_lead),
+        [LIFE_EV_CHECKED]      = ROW(CHECKING, NULL),          /* A server that does not know of checks began the round. */
         [LIFE_EV_SIGNAL]       = ROW(CHECKING, signal_idle),
         [LIFE_EV_OWNER_GONE]   = ROW(CHECKING, signal_idle),
         [LIFE_EV_DEADLINE]     = ROW(CHECKING, checking_deadline),
@@ -108,6 +111,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_WORKER_EXIT]  = ROW(RUNNING,  worker_exit),
         [LIFE_EV_SILENT]       = ROW(RUNNING,  tell_silent),
         [LIFE_EV_HUNG]         = ROW(RUNNING,  worker_hung),
+        [LIFE_EV_CHECKED]      = ROW(RUNNING,  NULL),
         [LIFE_EV_SIGNAL]       = ROW(RUNNING,  signal_running),
         [LIFE_EV_OWNER_GONE]   = ROW(RUNNING,  owner_running),
         [LIFE_EV_DEADLINE]     = ROW(RUNNING,  running_deadline),
@@ -129,6 +133,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_END]          = ROW(FINISHED, end_first_stop),
         [LIFE_EV_BEAT]         = ROW(FINISHED, beat_answered),
         [LIFE_EV_ALL_GONE]     = ROW(FINISHED, note_gone),
+        [LIFE_EV_CHECKED]      = ROW(FINISHED, NULL),
         [LIFE_EV_SIGNAL]       = ROW(FINISHED, signal_finished),
         [LIFE_EV_OWNER_GONE]   = ROW(FINISHED, owner_running),
         [LIFE_EV_DEADLINE]     = ROW(FINISHED, finished_deadline),
@@ -151,6 +156,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_UNREACHED]    = ROW(STOPPING, NULL),
         [LIFE_EV_WORKER_EXIT]  = ROW(STOPPING, stopping_exit), /* A consequence of the stop, mostly. */
         [LIFE_EV_ALL_GONE]     = ROW(STOPPING, count_gone),
+        [LIFE_EV_CHECKED]      = ROW(STOPPING, NULL),
         [LIFE_EV_SIGNAL]       = ROW(STOPPING, signal_stopping),
         [LIFE_EV_OWNER_GONE]   = ROW(STOPPING, owner_stopping),
         [LIFE_EV_DEADLINE]     = ROW(STOPPING, stopping_deadline),
@@ -172,6 +178,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_UNREACHED]    = ROW(ENDING,   NULL),
         [LIFE_EV_END]          = ROW(ENDING,   end_here),
         [LIFE_EV_BEAT]         = ROW(ENDING,   beat_answered),
+        [LIFE_EV_CHECKED]      = ROW(ENDING,   NULL),
         [LIFE_EV_SIGNAL]       = ROW(ENDING,   signal_idle),
         [LIFE_EV_OWNER_GONE]   = ROW(ENDING,   signal_idle),
         [LIFE_EV_DEADLINE]     = ROW(ENDING,   ending_deadline),
@@ -191,6 +198,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_STOP]         = ROW(EXITED,   NULL),
         [LIFE_EV_END]          = ROW(EXITED,   NULL),
         [LIFE_EV_BEAT]         = ROW(EXITED,   NULL),
+        [LIFE_EV_CHECKED]      = ROW(EXITED,   NULL),
         [LIFE_EV_WORKER_EXIT]  = ROW(EXITED,   NULL),
         [LIFE_EV_ALL_GONE]     = ROW(EXITED,   NULL),
         [LIFE_EV_SIGNAL]       = ROW(EXITED,   NULL),
@@ -339,6 +347,8 @@ static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
         send(l, CTL_FAILED);
     if (l->failure_untold && l->state == LIFE_JOINING)
         send(l, CTL_STOPPED);
+    if (l->health == LIFE_HEALTH_UNHEALTHY)
+        send(l, CTL_HEALTH);
     return 0;
 }
 
@@ -832,6 +842,14 @@ static int stop_again(struct life *l, int64_t now_ns, const struct life_event *e
 
 /* ------------------------------------------------------------------ the end */
 
+static void begin_check(struct life *l)
+{
+    l->recheck_at_ns = NEVER;
+    if (l->health != LIFE_HEALTH_UNHEALTHY)
+        l->health = LIFE_HEALTH_CHECKING;
+    act(l, LIFE_ACT_CHECK);
+}
+
 static void note_end(struct life *l, const struct ctl_end *m)
 {
     l->ended = true;
@@ -869,8 +887,12 @@ static int end_noted(struct life *l, int64_t now_ns, const struct life_event *ev
     return 0;
 }
 
+/* Before the next round it is looked at anew; whoever looks before nothing is left here would see
+ * the workers. */
 static int rejoin(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
+    if (l->config.checks_health)
+        begin_check(l);
     l->stopped_round = (uint32_t)l->start.round;
     send(l, CTL_STOPPED);
     l->stop_deadline_ns = NEVER;
@@ -893,6 +915,65 @@ static int quit(struct life *l, int64_t now_ns, const struct life_event *ev)
     if (!l->ended)
         send(l, CTL_BYE);
     act(l, LIFE_ACT_EXIT);
+    return 0;
+}
+
+/* ------------------------------------------------------------------ health */
+
+static void say_health(struct life *l, const char *before, const char *after)
+{
+    char text[MU_MESSAGE_BYTES + 160];
+    (void)snprintf(text, sizeof text, "%s%s%s", before, l->health_text, after);
+    say(l, text);
+}
+
+/* Absent evidence is no failure: what could not look is said once, and this node is counted on.
+ * Nor does it take a failure back. */
+static int health_unknown(struct life *l, const char *text)
+{
+    bool news = strcmp(l->health_text, text) != 0;
+    if (l->health == LIFE_HEALTH_UNHEALTHY)
+        return 0;
+    (void)snprintf(l->health_text, sizeof l->health_text, "%s", text);
+    if (news)
+        say_health(l, "", "; this node is counted on all the same");
+    l->health = LIFE_HEALTH_OK;
+    send(l, CTL_HEALTH);
+    return 0;
+}
+
+static int64_t first_gap(const struct life *l)
+{
+    return l->config.recheck_ns > 0 ? l->config.recheck_ns : MU_HEALTH_GAP_NS;
+}
+
+static int health_known(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    const char *text = ev->text != NULL ? ev->text : "";
+    char after[80];
+    bool unhealthy = ev->verdict == HEALTH_FAILED ||
+                     (ev->verdict == HEALTH_UNKNOWN && l->health == LIFE_HEALTH_UNHEALTHY);
+    if (unhealthy) {
+        l->recheck_at_ns = now_ns + l->recheck_gap_ns;
+        (void)snprintf(after, sizeof after,
+                       "; it takes part in no round until the check passes, next tried in %" PRId64
+                       " s",
+                       l->recheck_gap_ns / NS_PER_S);
+        l->recheck_gap_ns = health_longer_gap(l->recheck_gap_ns);
+    }
+    if (ev->verdict == HEALTH_UNKNOWN)
+        return health_unknown(l, text);
+    (void)snprintf(l->health_text, sizeof l->health_text, "%s", text);
+    if (ev->verdict == HEALTH_FAILED) {
+        say_health(l, "this node is unhealthy: ", after);
+        l->health = LIFE_HEALTH_UNHEALTHY;
+    } else {
+        if (l->health == LIFE_HEALTH_UNHEALTHY)
+            say_health(l, "this node is healthy again: its check passed", "");
+        l->health = LIFE_HEALTH_OK;
+        l->recheck_gap_ns = first_gap(l);
+    }
+    send(l, CTL_HEALTH);
     return 0;
 }
 
@@ -1150,6 +1231,8 @@ static int joining_deadline(struct life *l, int64_t now_ns, const struct life_ev
         l->leaving = true;
         return LIFE_EV_QUIT;
     }
+    if (now_ns >= l->recheck_at_ns)
+        begin_check(l);
     say_what_is_wrong(l, now_ns);
     beat_and_connect(l, now_ns);
     return 0;
@@ -1289,6 +1372,8 @@ static int64_t next_deadline(const struct life *l)
         at = sooner(at, l->beat_at_ns);
     if (l->state == LIFE_JOINING || l->state == LIFE_CHECKING || l->state == LIFE_FINISHED)
         at = sooner(at, give_up_at(l));
+    if (l->state == LIFE_JOINING)
+        at = sooner(at, l->recheck_at_ns);
     if (l->state == LIFE_CHECKING && !l->reached)
         at = sooner(sooner(at, l->reach_word_ns), sooner(l->reach_at_ns, l->reach_until_ns));
     at = sooner(at, server_word_at(l));
@@ -1327,6 +1412,10 @@ int life_init(struct life *l,
                        .next_word_ns = now_ns,
                        .word_gap_ns = MU_FIRST_WORD_NS,
                        .tell_at_ns = NEVER,
+                       .health = config->checks_health ? LIFE_HEALTH_CHECKING : LIFE_HEALTH_OK,
+                       .recheck_at_ns = config->checks_health ? now_ns : NEVER,
+                       .recheck_gap_ns =
+                           config->recheck_ns > 0 ? config->recheck_ns : MU_HEALTH_GAP_NS,
                        .stop_deadline_ns = NEVER,
                        .signo = SIGNO_TERM,
                        .cause = MU_CAUSE_INIT,

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/life/health.h"
 #include "base/cause.h"
 #include "base/ctl.h"
 #include "base/mem.h"
@@ -35,12 +36,12 @@ enum life_state {
 };
 #undef X
 
-/* From the shell, after REACH: REACHED or UNREACHED. From the link: LINK_UP (connected: say hello),
- * LINK_LOST (was up, closed or reset), LINK_FAILED (an attempt failed), and the server's messages.
- * From the workers: SPAWNED, SPAWN_FAILED, WORKER_EXIT, SILENT (who of them gives no sign of life
- * has changed), HUNG (one of them does not for longer than the user allows), ALL_GONE. From the
- * system: SIGNAL (one that is handled), OWNER_GONE (the warden died). From the shell's timer:
- * DEADLINE. */
+/* From the shell, after REACH: REACHED or UNREACHED; after CHECK: CHECKED. From the link: LINK_UP
+ * (connected: say hello), LINK_LOST (was up, closed or reset), LINK_FAILED (an attempt failed), and
+ * the server's messages. From the workers: SPAWNED, SPAWN_FAILED, WORKER_EXIT, SILENT (who of them
+ * gives no sign of life has changed), HUNG (one of them does not for longer than the user allows),
+ * ALL_GONE. From the system: SIGNAL (one that is handled), OWNER_GONE (the warden died). From the
+ * shell's timer: DEADLINE. */
 #define LIFE_EVENTS(X)                                                                             \
     X(LINK_UP)                                                                                     \
     X(LINK_LOST)                                                                                   \
@@ -59,6 +60,7 @@ enum life_state {
     X(SPAWN_FAILED)                                                                                \
     X(WORKER_EXIT)                                                                                 \
     X(SILENT)                                                                                      \
+    X(CHECKED)                                                                                     \
     X(HUNG)                                                                                        \
     X(ALL_GONE)                                                                                    \
     X(SIGNAL)                                                                                      \
@@ -89,8 +91,9 @@ struct life_event {
     bool by_itself;      /* WORKER_EXIT: it was ending, or had said why, before it was signalled. */
     bool names_rank;     /* WORKER_EXIT: it names the rank `named` as the one that failed before. */
     int32_t named;
-    const int32_t *pids;    /* SPAWNED: nproc process ids, borrowed for the call. */
-    struct ctl_ints silent; /* SILENT: as the message has it; borrowed for the call. */
+    enum health_verdict verdict; /* CHECKED; text: how it failed, or why nothing is known. */
+    const int32_t *pids;         /* SPAWNED: nproc process ids, borrowed for the call. */
+    struct ctl_ints silent;      /* SILENT: as the message has it; borrowed for the call. */
     const char *text;   /* LINK_*, UNREACHED, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL;
                            borrowed   for the call. */
     const char *output; /* WORKER_EXIT: the last lines that it wrote, or NULL; borrowed. */
@@ -100,6 +103,7 @@ struct life_event {
 /* CONNECT     begin one attempt to reach the server; LINK_UP or LINK_FAILED follows
  * SEND        make the message with life_message() and send it
  * REACH       try once to connect to life->start's lead; REACHED or UNREACHED follows
+ * CHECK       run the check of this node's health; one that runs is given up. CHECKED follows
  * SPAWN       start the workers of life->start; SPAWNED or SPAWN_FAILED follows at once
  * SIGNAL      send life->signo to every worker's group
  * KILL        SIGKILL everything of the round
@@ -110,6 +114,7 @@ enum life_action_type {
     LIFE_ACT_CONNECT,
     LIFE_ACT_SEND,
     LIFE_ACT_REACH,
+    LIFE_ACT_CHECK,
     LIFE_ACT_SPAWN,
     LIFE_ACT_SIGNAL,
     LIFE_ACT_KILL,
@@ -139,6 +144,13 @@ struct life_out {
 
 #define LIFE_EXIT_SAME_FAILURE                                                                     \
     65 /* Starting again does not help (sysexits' EX_DATAERR); 1 for every other end. */
+/* OK: as far as is known, or nobody looks. UNHEALTHY lasts until a check passes. */
+enum life_health {
+    LIFE_HEALTH_OK,
+    LIFE_HEALTH_CHECKING,
+    LIFE_HEALTH_UNHEALTHY
+};
+
 #define LIFE_BEATS_REMEMBERED 8 /* A later answer than to the eighth beat before is no news. */
 
 struct life_config {
@@ -148,7 +160,9 @@ struct life_config {
     int64_t join_timeout_ns;   /* How long to try to reach a server at first. */
     int64_t server_timeout_ns; /* How long to go on without one once something is needed of it. */
     uint64_t seed;             /* For the jitter of reconnecting. */
-    bool serves; /* The server is in this process: when it leaves, the job ends for all. */
+    int64_t recheck_ns; /* From a check that failed to the next, at first; 0: MU_HEALTH_GAP_NS. */
+    bool checks_health; /* CHECK can be done: before the first round, and after each. */
+    bool serves;        /* The server is in this process: when it leaves, the job ends for all. */
     char meeting[MU_RUN_ID_BYTES + MU_HOST_BYTES + 32]; /* "job 'x' at n1:29500"; may be empty. */
     char server[MU_HOST_BYTES + 16];                    /* "n1:29500", for words. */
 };
@@ -191,6 +205,11 @@ struct life {
     bool *exit_untold; /* Exited with 0, the server does not know yet. */
     bool any_untold;
     int64_t tell_at_ns;
+
+    enum life_health health;
+    int64_t recheck_at_ns; /* JOINING: when CHECK is due; NEVER: none is. */
+    int64_t recheck_gap_ns;
+    char health_text[MU_MESSAGE_BYTES]; /* How it failed, or why the last one told nothing. */
 
     int32_t *steps;     /* Last ones that the workers reported; -1: none. For BEAT. */
     bool steps_untold;  /* The server does not know them all yet. */

@@ -31,6 +31,7 @@ static void fill_hello(const struct life *l, struct ctl_hello *h)
 {
     *h = l->config.hello;
     h->link = l->links;
+    h->unready = l->health != LIFE_HEALTH_OK;
     h->round = l->start.round;
     h->round_seen = l->start.round;
     if (h->round == 0)
@@ -78,8 +79,14 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
     case CTL_STOPPED:
         ret->u.stopped.round = l->stopped_round;
         ret->u.stopped.store_port = l->config.hello.store_port;
+        ret->u.stopped.unready = l->health != LIFE_HEALTH_OK;
         if (l->stopped_round == l->start.round)
             ret->u.stopped.exits = (struct ctl_ints){l->exits, (uint32_t)l->config.hello.nproc};
+        break;
+    case CTL_HEALTH:
+        ret->u.health.ok = l->health == LIFE_HEALTH_OK;
+        if (l->health == LIFE_HEALTH_UNHEALTHY)
+            memcpy(ret->u.health.text, l->health_text, sizeof ret->u.health.text);
         break;
     case CTL_BEAT:
         ret->u.beat.seq = l->beat_seq;

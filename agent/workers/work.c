@@ -76,6 +76,10 @@ struct work {
     uint64_t looked_ms; /* Of the last scan or killing, by the loop's clock; 0: none yet. */
     uint64_t gap_ms;
 
+    pid_t guest; /* 0: none. */
+    void (*guest_ended)(void *arg, int32_t status);
+    void *guest_arg;
+
     bool unblock_sigchld; /* It was not blocked before us. */
     void (*closed)(void *);
     void *closed_arg;
@@ -337,6 +341,27 @@ static void worker_ended(struct work *w, uint32_t i)
     w->events.on_exit(w->events.arg, &e);
 }
 
+static void guest_is_over(struct work *w, siginfo_t *si)
+{
+    (void)kill(-w->guest, SIGKILL);
+    (void)waitid(P_PID, (id_t)w->guest, si, WEXITED | WNOHANG);
+    w->guest = 0;
+    w->guest_ended(w->guest_arg, exit_status(si));
+}
+
+static void count_child(void *arg, pid_t pid)
+{
+    (void)pid;
+    (*(uint32_t *)arg)++;
+}
+
+/* Where nobody but the guest is there, nothing of a round is. */
+static bool is_alone(const struct work *w)
+{
+    uint32_t count = 0;
+    return w->guest != 0 && family_each(count_child, &count) == 0 && count == 1;
+}
+
 /* Orphans that ended. A worker may show up here too, between two looks at the set. */
 static void reap_adopted(struct work *w)
 {
@@ -346,8 +371,14 @@ static void reap_adopted(struct work *w)
             w->childless = errno == ECHILD;
             return;
         }
-        if (si.si_pid == 0)
+        if (si.si_pid == 0) {
+            w->childless = is_alone(w);
             return;
+        }
+        if (si.si_pid == w->guest) {
+            guest_is_over(w, &si);
+            continue;
+        }
         uint32_t i = find_worker(w, si.si_pid);
         if (is_living(w, i)) {
             worker_ended(w, i);
@@ -624,6 +655,41 @@ void work_kill(struct work *w)
 bool work_is_running(const struct work *w)
 {
     return w->running;
+}
+
+int work_start_guest(struct work *w,
+                     char *const *argv,
+                     char *const *envp,
+                     int out_fd,
+                     void (*ended)(void *arg, int32_t status),
+                     void *arg)
+{
+    struct spawn_plan p = {.path = argv[0],
+                           .argv = argv,
+                           .envp = envp,
+                           .stdout_fd = out_fd,
+                           .stderr_fd = out_fd,
+                           .cgroup_fd = -1};
+    enum spawn_stage stage = SPAWN_OK;
+    pid_t pid = 0;
+    int pidfd = -1;
+    if (w->guest != 0)
+        return -EBUSY;
+    spawn_refresh(&w->spawner);
+    int r = spawn_start(&w->spawner, &p, &pid, &pidfd, &stage);
+    if (r < 0)
+        return r;
+    (void)close(pidfd); /* SIGCHLD tells of its end. */
+    w->guest = pid;
+    w->guest_ended = ended;
+    w->guest_arg = arg;
+    return 0;
+}
+
+void work_kill_guest(struct work *w)
+{
+    if (w->guest != 0)
+        kill_hard(w->guest);
 }
 
 struct text {

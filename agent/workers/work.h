@@ -139,6 +139,18 @@ uint32_t work_nproc(const struct work *w); /* Of the round; 0 before the first. 
 bool work_is_there(const struct work *w, uint32_t local_rank);
 /* It is there, and on its way out: the kernel takes it apart (PF_EXITING in /proc/PID/stat). */
 bool work_is_ending(const struct work *w, uint32_t local_rank);
+/* One process beside the workers, which belongs to no round: in its own session, with `out_fd` as
+ * stdout and stderr, dead when we are. `ended` gets its exit status or minus the signal's number,
+ * once; what it leaves in its session is killed then. One that is there when a round's remains are
+ * killed goes with them; one that the kernel cannot end keeps no round from being over.
+ * Returns 0; -EBUSY while the last one is there; or a negative errno. */
+int work_start_guest(struct work *w,
+                     char *const *argv,
+                     char *const *envp,
+                     int out_fd,
+                     void (*ended)(void *arg, int32_t status),
+                     void *arg);
+void work_kill_guest(struct work *w); /* `ended` still follows. */
 /* For messages when killing does not help: pids that are still there, as text. */
 void work_describe_left(const struct work *w, char *dst, size_t cap);
 

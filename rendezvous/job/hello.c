@@ -48,6 +48,8 @@ static int take_in(struct job *j, int64_t now_ns, const struct job_event *ev, st
     uint32_t slot = roster_add(j, now_ns, ev);
     if (slot == JOB_NO_NODE)
         return -ENOMEM;
+    if (h->leave_quarantine != 0)
+        quarantine_forgive(j, h->host);
     bool first = !j->has_spec;
     take_spec(j, h, ev->unix_ms);
     if (first)
@@ -340,6 +342,16 @@ static int run_member_back(struct job *j, uint32_t slot, const struct ctl_hello 
     return 0;
 }
 
+/* RUNNING: does the round end for this newcomer? Then it is the cause. */
+bool job_takes_in(struct job *j, uint32_t slot)
+{
+    const struct job_node *n = &j->nodes[slot];
+    if (!j->on_join_restart || j->round_nodes >= j->nodes_max || !roster_eligible(n))
+        return false;
+    job_node_cause(j, MU_CAUSE_NODE_JOINED, n);
+    return true;
+}
+
 int row_run_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_hello *h = &ev->msg->u.hello;
@@ -365,10 +377,10 @@ int row_run_hello(struct job *j, int64_t now_ns, const struct job_event *ev, str
         return 0;
     }
     j->nodes[j->hello_slot].fresh = !roster_has_member(j);
-    if (j->on_join_restart && j->round_nodes < j->nodes_max) {
-        job_node_cause(j, MU_CAUSE_NODE_JOINED, &j->nodes[j->hello_slot]);
+    if (quarantine_suspects(j, &j->nodes[j->hello_slot])) /* The round does without it. */
+        roster_aside(j, j->hello_slot, true);
+    if (job_takes_in(j, j->hello_slot))
         return JOB_EV_BROKEN;
-    }
     j->word_now_ns = now_ns;
     job_send(j, j->hello_slot, CTL_WAITING); /* A hot spare: its wait is not silent either. */
     job_idle(j, now_ns);

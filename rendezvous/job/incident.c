@@ -13,12 +13,21 @@ static void fill_budget(const struct job *j, struct job_incident *ret)
     ret->same_failure = j->budget.same_failure;
 }
 
+static void keep_cause(const struct job *j, struct job_incident *in)
+{
+    job_keep_cause(j, in);
+    int64_t rank = in->cause_node_rank;
+    bool known = rank >= 0 && rank < j->round_nodes && j->members[rank] != JOB_NO_NODE;
+    (void)mu_strcopy(in->boot_id, sizeof in->boot_id,
+                     known ? j->nodes[j->members[rank]].hello.boot_id : ""); /* It fits. */
+}
+
 void job_begin_incident(struct job *j, enum job_decision d)
 {
     struct job_incident *in = &j->incident;
     bool ran = j->round_nodes > 0; /* Else nodes were only gathering. */
     *in = (struct job_incident){0};
-    job_keep_cause(j, in);
+    keep_cause(j, in);
     in->number = ++j->incident_count;
     in->round = j->round;
     fill_budget(j, in);
@@ -37,7 +46,7 @@ void job_explain_incident(struct job *j)
     struct job_incident *in = &j->incident;
     if (in->number == 0 || in->round != j->round || in->stopped_unix_ms != 0)
         return; /* RECOVERING: it has not begun; or it began in a former life. */
-    job_keep_cause(j, in);
+    keep_cause(j, in);
     fill_budget(j, in);
     enum job_decision d = j->final         ? JOB_DECIDED_FAIL
                           : j->was_charged ? JOB_DECIDED_RESTART

@@ -45,6 +45,8 @@ void roster_set(struct job *j, uint32_t slot, enum job_node_state state);
 void roster_connect(struct job *j, uint32_t slot, bool connected);
 void roster_late(struct job *j, uint32_t slot, bool late);
 void roster_heard(struct job *j, uint32_t slot, int64_t now_ns);
+void roster_health(struct job *j, uint32_t slot, enum job_health health, const char *text);
+void roster_aside(struct job *j, uint32_t slot, bool aside);
 /* Could it be in a round that begins now? */
 bool roster_eligible(const struct job_node *n);
 
@@ -56,6 +58,20 @@ void ranks_assign(struct job *j);
 /* Node rank 0 leads: note it, and where its worker store can be reached by all nodes of the round.
  * Once a round: it looks at all. */
 void ranks_find_lead(struct job *j);
+
+/* --- quarantine.c: where failures begin again and again --- */
+
+/* The round is over: its first cause, where it tells of a node's own failure, is remembered. */
+void quarantine_note(struct job *j);
+/* From the record of a former life, of a round that is over. */
+void quarantine_load(struct job *j, const struct job_incident *in);
+/* Does this node's host fail, and no other as often? */
+bool quarantine_suspects(const struct job *j, const struct job_node *n);
+/* GATHERING: suspects are set aside where the others suffice, and only there. */
+void quarantine_apply(struct job *j);
+/* Those of this host are forgiven. */
+void quarantine_forgive(struct job *j, const char *host);
+void quarantine_forget_all(struct job *j);
 
 /* --- rows: what the table's rows do --- */
 
@@ -69,8 +85,8 @@ job_row_fn row_gather_hello, row_begin_recovery, row_recover_hello, row_resume_r
 /* said.c */
 job_row_fn row_beat, row_note_reached, row_note_started, row_note_exited, row_note_silent,
     row_run_failed, row_weigh_failed, row_run_finished, row_recover_finished, row_run_stopped,
-    row_stop_stopped, row_stale_stopped, row_away, row_gather_left, row_run_left, row_stop_left,
-    row_ended_left;
+    row_stop_stopped, row_stale_stopped, row_note_health, row_away, row_gather_left, row_run_left,
+    row_stop_left, row_ended_left;
 /* round.c */
 job_row_fn row_begin_round, row_stop_round, row_gather, row_succeed, row_fail, row_give_up;
 /* time.c */
@@ -86,6 +102,8 @@ struct job_node *job_node_of(struct job *j, const struct job_event *ev);
 void job_enter(struct job *j, int64_t now_ns); /* A state begins: its words are due anew. */
 /* What a node hears that has finished while others run. */
 void job_finished_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b);
+/* Why this one that waits is not counted on. */
+void job_uncounted_sentence(const struct job *j, const struct job_node *n, struct mu_buf *b);
 void job_watch_lease(struct job *j, const struct job_node *n);
 /* RUNNING: somebody has nothing to do but wait: words are due. */
 void job_idle(struct job *j, int64_t now_ns);
@@ -97,6 +115,7 @@ void job_resume(struct job *j, enum job_state state, int64_t now_ns);
 int job_accounted(struct job *j);
 /* RECOVERING: nothing more is expected of this member; RESUMED when it was the last. */
 int job_unexpect(struct job *j, struct job_node *n);
+bool job_takes_in(struct job *j, uint32_t slot);
 /* A member is gone for good: it stays in the table for status until the next round. */
 void job_lose(struct job *j, uint32_t slot, bool connection_gone);
 /* Say the last word to a node; its slot stays for status. */

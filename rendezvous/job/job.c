@@ -27,6 +27,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_SILENT]        = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_FINISHED]      = ROW(GATHERING,  row_beat),          /* As above. */
         [JOB_EV_STOPPED]       = ROW(GATHERING,  row_stale_stopped),
+        [JOB_EV_HEALTH]        = ROW(GATHERING,  row_note_health),
         [JOB_EV_BYE]           = ROW(GATHERING,  row_gather_left),
         [JOB_EV_BEAT]          = ROW(GATHERING,  row_beat),
         [JOB_EV_NODE_DEAD]     = ROW(GATHERING,  row_gather_left),
@@ -46,6 +47,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_SILENT]        = ROW(RECOVERING, row_note_silent),
         [JOB_EV_FINISHED]      = ROW(RECOVERING, row_recover_finished),
         [JOB_EV_STOPPED]       = ROW(RECOVERING, row_run_stopped),
+        [JOB_EV_HEALTH]        = ROW(RECOVERING, row_note_health),
         [JOB_EV_BYE]           = ROW(RECOVERING, row_run_left),
         [JOB_EV_BEAT]          = ROW(RECOVERING, row_beat),
         [JOB_EV_NODE_DEAD]     = ROW(RECOVERING, row_run_left),
@@ -63,6 +65,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_SILENT]        = ROW(RUNNING,    row_note_silent),
         [JOB_EV_FINISHED]      = ROW(RUNNING,    row_run_finished),
         [JOB_EV_STOPPED]       = ROW(RUNNING,    row_run_stopped),
+        [JOB_EV_HEALTH]        = ROW(RUNNING,    row_note_health),
         [JOB_EV_BYE]           = ROW(RUNNING,    row_run_left),
         [JOB_EV_BEAT]          = ROW(RUNNING,    row_beat),
         [JOB_EV_NODE_DEAD]     = ROW(RUNNING,    row_run_left),
@@ -80,6 +83,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_SILENT]        = ROW(STOPPING,   row_beat),          /* What ends is silent. */
         [JOB_EV_FINISHED]      = ROW(STOPPING,   row_beat),          /* Too late to end well: the round is being stopped. */
         [JOB_EV_STOPPED]       = ROW(STOPPING,   row_stop_stopped),
+        [JOB_EV_HEALTH]        = ROW(STOPPING,   row_note_health),
         [JOB_EV_BYE]           = ROW(STOPPING,   row_stop_left),
         [JOB_EV_BEAT]          = ROW(STOPPING,   row_beat),
         [JOB_EV_NODE_DEAD]     = ROW(STOPPING,   row_stop_left),
@@ -97,6 +101,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_SILENT]        = ROW(state, NULL),                                                 \
         [JOB_EV_FINISHED]      = ROW(state, NULL),                                                 \
         [JOB_EV_STOPPED]       = ROW(state, NULL),                                                 \
+        [JOB_EV_HEALTH]        = ROW(state, NULL),                                                 \
         [JOB_EV_BYE]           = ROW(state, row_ended_left),                                           \
         [JOB_EV_BEAT]          = ROW(state, NULL),                                                 \
         [JOB_EV_NODE_DEAD]     = ROW(state, row_ended_left),                                           \
@@ -235,7 +240,9 @@ void job_fini(struct job *j)
     for (uint32_t i = 0; i < j->node_cap; i++) {
         mu_mem_free(j->mem, j->nodes[i].workers);
         mu_mem_free(j->mem, j->nodes[i].failure);
+        mu_mem_free(j->mem, j->nodes[i].unhealthy);
     }
+    mu_mem_free(j->mem, j->blamed);
     mu_mem_free(j->mem, j->nodes);
     mu_mem_free(j->mem, j->index);
     mu_mem_free(j->mem, j->members);
@@ -367,7 +374,9 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
             job_finished_sentence(j, j->word_now_ns, &b);
         else
             job_sentence(j, j->word_now_ns, &b);
-        if (j->state == JOB_RUNNING && n->state == JOB_NODE_WAITING)
+        if (j->state == JOB_RUNNING && !roster_eligible(n) && n->state == JOB_NODE_WAITING)
+            job_uncounted_sentence(j, n, &b);
+        else if (j->state == JOB_RUNNING && n->state == JOB_NODE_WAITING)
             (void)mu_buf_adds(
                 &b, "; this node waits as a spare (another job needs an id of its own: --rdzv-id)");
         (void)snprintf(ret->u.waiting.text, sizeof ret->u.waiting.text, "%s", mu_buf_cstr(&b));

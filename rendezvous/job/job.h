@@ -44,9 +44,10 @@ enum job_state {
 };
 #undef X
 
-/* From messages: HELLO REACHED STARTED EXITED FAILED(WORKER_FAILED) SILENT FINISHED STOPPED BYE
- * BEAT. From the connection: NODE_DEAD (closed by the peer without goodbye: its process is gone),
- * NODE_AWAY (reset, or our own error: it may come back). From the shell's timer: DEADLINE. */
+/* From messages: HELLO REACHED STARTED EXITED FAILED(WORKER_FAILED) SILENT FINISHED STOPPED HEALTH
+ * BYE BEAT. From the connection: NODE_DEAD (closed by the peer without goodbye: its process is
+ * gone), NODE_AWAY (reset, or our own error: it may come back). From the shell's timer: DEADLINE.
+ */
 #define JOB_EVENTS(X)                                                                              \
     X(HELLO)                                                                                       \
     X(REACHED)                                                                                     \
@@ -56,6 +57,7 @@ enum job_state {
     X(SILENT)                                                                                      \
     X(FINISHED)                                                                                    \
     X(STOPPED)                                                                                     \
+    X(HEALTH)                                                                                      \
     X(BYE)                                                                                         \
     X(BEAT)                                                                                        \
     X(NODE_DEAD)                                                                                   \
@@ -165,6 +167,22 @@ enum job_node_state {
 };
 #undef X
 
+/* What a check on the node says of it; OK where none is done. */
+enum job_health {
+    JOB_HEALTH_OK,
+    JOB_HEALTH_CHECKING,
+    JOB_HEALTH_UNHEALTHY
+};
+
+/* A failure that began on a host: a round's first cause. */
+struct job_blamed {
+    char host[MU_HOST_BYTES];
+    char boot_id[40];
+    uint32_t round;
+    int64_t at_unix_ms; /* By the server's clock, as the window is: a successor knows no other. */
+    char sentence[192];
+};
+
 #define JOB_EXIT_UNKNOWN INT32_MIN
 #define JOB_EXIT_NONE (INT32_MIN + 1) /* Has not exited. */
 
@@ -190,6 +208,7 @@ struct job_hello {
     const char *host_addr;
     const char *topology;
     const char *role;
+    const char *boot_id;
     int64_t pid;
     int64_t cpus;
     int64_t gpus;
@@ -215,9 +234,13 @@ struct job_node {
                    again. */
     bool fresh; /* It came when no member of the round was connected: for a run of its own. */
     bool gone;  /* FINISHED, and its agent has left or died since: the round goes on without it. */
+    bool aside; /* Waits in quarantine: others suffice. */
     bool expected; /* RECOVERING: a member that the server knows from its former life, and has not
                       heard since. */
     enum job_node_state state;
+    enum job_health health;
+    int64_t unhealthy_unix_ms; /* Since when. */
+    char *unhealthy;           /* Why, MU_MESSAGE_BYTES; NULL: not said, or it is not. */
     int32_t node_rank; /* In the round; -1: none. Kept from round to round while it stays. */
     int32_t rank_base;
     bool ranked; /* rank_base is known: a restarted server learns it when all members are back. */
@@ -252,7 +275,9 @@ struct job_config {
                               MU_FENCE_NS. */
     int64_t not_before_ns; /* No first round before this: a restarted server hears the agents out.
                               0: no such time. */
-    const char *version;   /* For WELCOME; borrowed for ever. */
+    uint32_t quarantine_failures; /* So many failures that began on one host ... */
+    int64_t quarantine_window_ns; /* within this time set it aside; 0: they never do. */
+    const char *version;          /* For WELCOME; borrowed for ever. */
 };
 
 struct job {
@@ -268,7 +293,13 @@ struct job {
     uint32_t *
         index; /* Hash of a node id -> first slot of its chain; node_cap entries, a power of two. */
     uint64_t arrivals;
-    uint32_t waiting; /* Nodes that could be in a next round: WAITING, connected and not late. */
+    uint32_t waiting; /* Nodes that could be in a next round: WAITING, connected, healthy, and
+                         neither late nor set aside. */
+    struct job_blamed *blamed; /* JOB_BLAMED_MAX, oldest first; NULL: nobody was yet. */
+    uint32_t blamed_count;
+    uint32_t aside_count;
+    char forgiven_host[MU_HOST_BYTES]; /* By an agent there, of what had begun there until then. */
+    int64_t forgiven_unix_ms;
 
     bool loaded;   /* From what a former life kept. */
     uint32_t anew; /* How often a run of the same id began when nobody was left of the last. */
@@ -381,6 +412,15 @@ uint32_t job_spent(const struct job *j, int64_t now_ns);
 
 /* One sentence: what runs, or what is waited for and who is missing. Appends to b. */
 void job_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b);
+
+/* As status calls the node: its state, or why one that waits is not counted on ("checking",
+ * "unhealthy", "quarantined"). */
+const char *job_node_shown(const struct job_node *n);
+#define JOB_BLAMED_MAX 64
+/* The next failure that began on this node's host and counts still, from *at on, which goes on
+ * behind it; NULL: there is none. */
+const struct job_blamed *
+job_next_blamed(const struct job *j, const struct job_node *n, int64_t unix_ms, uint32_t *at);
 
 const char *job_state_name(enum job_state s);           /* "RUNNING" */
 const char *job_event_name(enum job_event_type e);      /* "WORKER_FAILED" */

@@ -109,6 +109,7 @@ void job_save(const struct job *j, struct job_row_kept *ret)
                                  .was_charged = j->was_charged,
                                  .has_cause = j->has_cause,
                                  .consequences = j->consequences,
+                                 .forgiven_unix_ms = j->forgiven_unix_ms,
                                  .incidents = j->incident_count};
     (void)mu_strcopy(ret->run_id, sizeof ret->run_id, j->run_id);
     (void)mu_strcopy(ret->state, sizeof ret->state, job_state_name(j->state));
@@ -116,6 +117,7 @@ void job_save(const struct job *j, struct job_row_kept *ret)
     memcpy(ret->spec_host, j->spec_host, sizeof ret->spec_host);
     memcpy(ret->spent_by, j->spent_by, sizeof ret->spent_by);
     budget_save(j, ret);
+    memcpy(ret->forgiven_host, j->forgiven_host, sizeof ret->forgiven_host);
     CAUSE_OUT(ret, &j->cause);
 }
 
@@ -137,6 +139,7 @@ static void said_of(const struct job *j, const struct job_node *n, struct ctl_he
     copy(ret->host_addr, sizeof ret->host_addr, h->host_addr);
     copy(ret->topology, sizeof ret->topology, h->topology);
     copy(ret->role, sizeof ret->role, h->role);
+    copy(ret->boot_id, sizeof ret->boot_id, h->boot_id);
     ret->pid = h->pid;
     ret->cpus = h->cpus;
     ret->gpus = h->gpus;
@@ -255,6 +258,8 @@ static void load_numbers(struct job *j, const struct job_row_kept *row)
     memcpy(j->lead_addr, row->lead_addr, sizeof j->lead_addr);
     memcpy(j->spec_host, row->spec_host, sizeof j->spec_host);
     memcpy(j->spent_by, row->spent_by, sizeof j->spent_by);
+    memcpy(j->forgiven_host, row->forgiven_host, sizeof j->forgiven_host);
+    j->forgiven_unix_ms = row->forgiven_unix_ms;
     CAUSE_IN(&j->cause, row);
 }
 
@@ -406,6 +411,7 @@ void job_load_incident(struct job *j, const struct job_incident *in)
 {
     if (in->number == j->incident_count)
         j->incident = *in;
+    quarantine_load(j, in);
 }
 
 int job_load(struct job *j,

@@ -74,6 +74,8 @@
     INT(failed_step, -1, INT32_MAX)                                                                \
     INT(has_cause, 0, 1)                                                                           \
     INT(consequences, 0, UINT32_MAX)                                                               \
+    STR(forgiven_host, MU_HOST_BYTES)                                                              \
+    INT(forgiven_unix_ms, 0, INT64_MAX)                                                            \
     INT(incidents, 0, UINT32_MAX) /* How many there were. */                                       \
     JOB_CAUSE_FIELDS(INT, STR)
 
@@ -110,6 +112,7 @@
     INT(decided_unix_ms, 0, INT64_MAX)                                                             \
     INT(stopped_unix_ms, 0, INT64_MAX) /* Nothing of the round was left. */                        \
     INT(next_unix_ms, 0, INT64_MAX)    /* The next round's START. */                               \
+    STR(boot_id, 40)                   /* Of the host on which the cause began. */                 \
     JOB_CAUSE_FIELDS(INT, STR)
 
 #define JOB_ROW_INT(name, min, max) int64_t name;

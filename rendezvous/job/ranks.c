@@ -209,7 +209,8 @@ void ranks_assign(struct job *j)
     qsort(chosen, count, sizeof chosen[0], by_place);
     fill_ranks(j, chosen, count);
     j->round_nodes = count;
-    j->fence_ns = spares > 0 || j->nodes_min < count ? j->config.lease_ns : j->config.fence_ns;
+    bool goes_on = spares > 0 || j->aside_count > 0 || j->nodes_min < count;
+    j->fence_ns = goes_on ? j->config.lease_ns : j->config.fence_ns;
     ranks_find_lead(j);
     find_reach(j);
     spread_workers(j);

@@ -27,7 +27,8 @@ static uint32_t *bucket(const struct job *j, uint32_t hash)
 
 bool roster_eligible(const struct job_node *n)
 {
-    return n->used && n->state == JOB_NODE_WAITING && n->connected && !n->late;
+    return n->used && n->state == JOB_NODE_WAITING && n->connected && !n->late &&
+           n->health == JOB_HEALTH_OK && !n->aside;
 }
 
 void roster_set(struct job *j, uint32_t slot, enum job_node_state state)
@@ -62,6 +63,35 @@ void roster_late(struct job *j, uint32_t slot, bool late)
     struct job_node *n = &j->nodes[slot];
     bool before = roster_eligible(n);
     n->late = late;
+    j->waiting += (uint32_t)roster_eligible(n) - (uint32_t)before;
+}
+
+void roster_aside(struct job *j, uint32_t slot, bool aside)
+{
+    struct job_node *n = &j->nodes[slot];
+    bool before = roster_eligible(n);
+    j->aside_count += (uint32_t)aside - (uint32_t)n->aside;
+    n->aside = aside;
+    j->waiting += (uint32_t)roster_eligible(n) - (uint32_t)before;
+}
+
+void roster_health(struct job *j, uint32_t slot, enum job_health health, const char *text)
+{
+    struct job_node *n = &j->nodes[slot];
+    bool before = roster_eligible(n);
+    if (health == JOB_HEALTH_CHECKING && n->health == JOB_HEALTH_UNHEALTHY)
+        return; /* Only a check that passed takes it back. */
+    if (health == JOB_HEALTH_UNHEALTHY && n->health != health)
+        n->unhealthy_unix_ms = j->step_unix_ms;
+    n->health = health;
+    if (health != JOB_HEALTH_UNHEALTHY) {
+        mu_mem_free(j->mem, n->unhealthy);
+        n->unhealthy = NULL;
+    } else if (n->unhealthy == NULL) {
+        n->unhealthy = mu_alloc(j->mem, MU_MESSAGE_BYTES);
+    }
+    if (n->unhealthy != NULL) /* Else there was no memory for it. */
+        (void)snprintf(n->unhealthy, MU_MESSAGE_BYTES, "%s", text);
     j->waiting += (uint32_t)roster_eligible(n) - (uint32_t)before;
 }
 
@@ -332,6 +362,7 @@ static int note_hello(const struct job *j, struct job_node *n, const struct job_
                  {&said.host, h->host},
                  {&said.topology, h->topology},
                  {&said.role, h->role},
+                 {&said.boot_id, h->boot_id},
                  {&said.version, h->version},
                  {&said.fqdn, h->fqdn},
                  {&said.local_addr, h->local_addr},
@@ -364,9 +395,17 @@ static int note_hello(const struct job *j, struct job_node *n, const struct job_
     return 0;
 }
 
+static enum job_health health_said(const struct ctl_hello *h)
+{
+    return h->unready != 0 ? JOB_HEALTH_CHECKING : JOB_HEALTH_OK;
+}
+
 int roster_hear(struct job *j, uint32_t slot, const struct job_event *ev)
 {
-    return note_hello(j, &j->nodes[slot], ev);
+    if (note_hello(j, &j->nodes[slot], ev) < 0)
+        return -ENOMEM;
+    roster_health(j, slot, health_said(&ev->msg->u.hello), "");
+    return 0;
 }
 
 uint32_t roster_add(struct job *j, int64_t now_ns, const struct job_event *ev)
@@ -375,6 +414,7 @@ uint32_t roster_add(struct job *j, int64_t now_ns, const struct job_event *ev)
     struct job_node fresh = {.used = true,
                              .state = JOB_NODE_LOST, /* Until roster_set() counts it in. */
                              .connected = true,
+                             .health = health_said(h),
                              .node_rank = -1,
                              .hash = hash_id(h->node),
                              .heard_ns = now_ns,
@@ -407,6 +447,7 @@ void roster_forget(struct job *j, uint32_t slot)
     MU_ASSERT(n->used);
     n->in_round = false;
     roster_set(j, slot, JOB_NODE_LOST);
+    roster_aside(j, slot, false);
     for (uint32_t *at = bucket(j, n->hash);; at = &j->nodes[*at].next) {
         if (*at == slot) {
             *at = n->next;
@@ -415,6 +456,7 @@ void roster_forget(struct job *j, uint32_t slot)
     }
     mu_mem_free(j->mem, n->workers);
     roster_forget_failure(j, n);
+    mu_mem_free(j->mem, n->unhealthy);
     *n = (struct job_node){.next = j->free_head};
     j->free_head = slot;
     job_act(j, JOB_ACT_FORGET, slot, CTL_TYPE_COUNT);

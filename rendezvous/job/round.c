@@ -5,10 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Is it missing for a moment only? */
+static bool is_awaited(const struct job *j, const struct job_node *n, int64_t now_ns)
+{
+    bool checked = n->health == JOB_HEALTH_CHECKING && now_ns < j->gather_deadline_ns;
+    return n->used && n->state == JOB_NODE_WAITING && (!n->connected || checked);
+}
+
 /* GATHERING: can the round begin? */
 int job_ready(struct job *j, int64_t now_ns)
 {
     bool first = j->round == 0;
+    quarantine_apply(j);
     if (j->waiting < j->nodes_min || j->waiting == 0) {
         j->last_call_at_ns = NEVER;
         return 0;
@@ -18,12 +26,11 @@ int job_ready(struct job *j, int64_t now_ns)
     if (j->waiting >= j->nodes_max)
         return JOB_EV_READY;
     if (!first) {
-        /* Who was here a moment ago and is only cut off may return within its lease; else go on
-         * with who is here. */
+        /* Who was here a moment ago and is only cut off may return within its lease, and who is
+         * being checked has a limit of its own; else go on with who is here. */
         bool all_here = true;
         for (uint32_t i = 0; i < j->node_cap && all_here; i++)
-            all_here =
-                !j->nodes[i].used || j->nodes[i].state != JOB_NODE_WAITING || j->nodes[i].connected;
+            all_here = !is_awaited(j, &j->nodes[i], now_ns);
         return all_here ? JOB_EV_READY : 0;
     }
     if (j->last_call_at_ns == NEVER)
@@ -146,6 +153,7 @@ static void begin_anew(struct job *j, int64_t unix_ms)
     j->has_cause = false;
     j->consequences = 0;
     j->refused[0] = '\0';
+    quarantine_forget_all(j);
     j->created_unix_ms = unix_ms;
 }
 
@@ -154,6 +162,7 @@ int row_gather(struct job *j, int64_t now_ns, const struct job_event *ev, struct
     job_enter(j, now_ns);
     job_end_incident(j);
     budget_end_round(j);
+    quarantine_note(j);
     j->gathering_unix_ms = ev->unix_ms;
     if (is_deserted(j))
         begin_anew(j, ev->unix_ms);

@@ -272,6 +272,7 @@ static void note_stopped(struct job *j, const struct job_event *ev)
     const struct ctl_stopped *m = &ev->msg->u.stopped;
     struct job_node *n = job_node_of(j, ev);
     n->store_port = (uint16_t)m->store_port;
+    roster_health(j, ev->node, m->unready != 0 ? JOB_HEALTH_CHECKING : JOB_HEALTH_OK, "");
     for (uint32_t i = 0; i < m->exits.n && i < n->hello.nproc; i++)
         n->workers[i].exit = m->exits.v[i] == -1000 ? JOB_EXIT_UNKNOWN : m->exits.v[i];
 }
@@ -310,11 +311,24 @@ int row_stale_stopped(struct job *j, int64_t now_ns, const struct job_event *ev,
     return j->state == JOB_GATHERING ? job_ready(j, now_ns) : 0;
 }
 
+int row_note_health(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
+{
+    const struct ctl_health *m = &ev->msg->u.health;
+    bool fit = m->ok != 0;
+    bool was_fit = job_node_of(j, ev)->health == JOB_HEALTH_OK;
+    roster_heard(j, ev->node, now_ns);
+    roster_health(j, ev->node, fit ? JOB_HEALTH_OK : JOB_HEALTH_UNHEALTHY, m->text);
+    if (j->state == JOB_GATHERING)
+        return job_ready(j, now_ns);
+    bool comes = fit && !was_fit && j->state == JOB_RUNNING && job_takes_in(j, ev->node);
+    return comes ? JOB_EV_BROKEN : 0;
+}
+
 int row_away(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     roster_connect(j, ev->node, false);
     job_watch_lease(j, job_node_of(j, ev));
-    return 0;
+    return j->state == JOB_GATHERING && j->aside_count > 0 ? job_ready(j, now_ns) : 0;
 }
 
 /* Why a node is not here any more, by how we know. */

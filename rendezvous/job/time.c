@@ -100,8 +100,8 @@ int row_gather_deadline(struct job *j,
     news = job_ready(j, now_ns);
     if (news != 0)
         return news;
-    if (now_ns >= j->gather_deadline_ns)
-        return JOB_EV_GIVE_UP;
+    if (now_ns >= j->gather_deadline_ns) /* Some may be awaited; others suffice. */
+        return j->round > 0 && j->waiting >= j->nodes_min ? JOB_EV_READY : JOB_EV_GIVE_UP;
     say_what_we_wait_for(j, now_ns);
     return 0;
 }

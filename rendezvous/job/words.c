@@ -40,6 +40,15 @@ const char *job_node_state_name(enum job_node_state s)
     return names[s];
 }
 
+const char *job_node_shown(const struct job_node *n)
+{
+    if (n->state != JOB_NODE_WAITING)
+        return job_node_state_name(n->state);
+    if (n->health != JOB_HEALTH_OK)
+        return n->health == JOB_HEALTH_CHECKING ? "checking" : "unhealthy";
+    return n->aside ? "quarantined" : job_node_state_name(n->state);
+}
+
 /* Which nodes a sentence speaks of. */
 typedef bool node_test(const struct job_node *n);
 
@@ -73,6 +82,21 @@ static bool is_member(const struct job_node *n)
     return n->in_round && n->state != JOB_NODE_LOST;
 }
 
+static bool is_checked(const struct job_node *n)
+{
+    return n->state == JOB_NODE_WAITING && n->health == JOB_HEALTH_CHECKING;
+}
+
+static bool is_unhealthy(const struct job_node *n)
+{
+    return n->state != JOB_NODE_LOST && n->health == JOB_HEALTH_UNHEALTHY;
+}
+
+static bool is_aside(const struct job_node *n)
+{
+    return n->state == JOB_NODE_WAITING && n->aside;
+}
+
 /* "n1, n2 and 14 more" */
 static uint32_t name_hosts(const struct job *j, node_test *test, struct mu_buf *b)
 {
@@ -101,6 +125,44 @@ static void hints(const struct job *j, struct mu_buf *b)
             mu_quote(shown, sizeof shown, mu_str_of(j->neighbour, strlen(j->neighbour))));
 }
 
+/* How it failed its check, or where it began to fail. */
+void job_uncounted_sentence(const struct job *j, const struct job_node *n, struct mu_buf *b)
+{
+    if (is_unhealthy(n))
+        (void)mu_buf_addf(b, "; this node is unhealthy%s%s", n->unhealthy != NULL ? ": " : "",
+                          n->unhealthy != NULL ? n->unhealthy : "");
+    else if (is_checked(n))
+        (void)mu_buf_adds(b, "; this node's health is being checked");
+    else if (n->aside)
+        (void)mu_buf_adds(b, "; this node is in quarantine, since failures begin here again and "
+                             "again (--leave-quarantine forgives them)");
+}
+
+/* Those who are here and do not count. */
+static void uncounted(const struct job *j, struct mu_buf *b)
+{
+    struct mu_buf hosts;
+    mu_buf_init(&hosts, j->mem);
+    if (name_hosts(j, is_checked, &hosts) > 0)
+        (void)mu_buf_addf(b, "; being checked: %s", mu_buf_cstr(&hosts));
+    mu_buf_reset(&hosts);
+    if (name_hosts(j, is_aside, &hosts) > 0)
+        (void)mu_buf_addf(b, "; in quarantine: %s", mu_buf_cstr(&hosts));
+    mu_buf_reset(&hosts);
+    uint32_t count = name_hosts(j, is_unhealthy, &hosts);
+    if (count > 0)
+        (void)mu_buf_addf(b, "; unhealthy: %s", mu_buf_cstr(&hosts));
+    for (uint32_t i = 0; count > 0 && i < j->node_cap; i++) {
+        const struct job_node *n = &j->nodes[i];
+        if (!n->used || !is_unhealthy(n) || n->unhealthy == NULL)
+            continue;
+        (void)mu_buf_addf(b, " (%s%s%s)", count > 1 ? n->hello.host : "", count > 1 ? ": " : "",
+                          n->unhealthy);
+        break;
+    }
+    mu_buf_fini(&hosts);
+}
+
 static void gathering_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
 {
     if (!j->has_spec) {
@@ -127,6 +189,7 @@ static void gathering_sentence(const struct job *j, int64_t now_ns, struct mu_bu
         j->waiting < j->nodes_min)
         (void)mu_buf_addf(b, ", giving up in %" PRId64 " s",
                           (j->gather_deadline_ns - now_ns) / NS_PER_S);
+    uncounted(j, b);
     if (j->waiting < j->nodes_min)
         hints(j, b);
 }
@@ -183,6 +246,7 @@ static void running_sentence(const struct job *j, int64_t now_ns, struct mu_buf 
     mu_buf_init(&cut, j->mem);
     if (name_hosts(j, is_cut_off, &cut) > 0)
         (void)mu_buf_addf(b, "; not heard from: %s", mu_buf_cstr(&cut));
+    uncounted(j, b);
     mu_buf_reset(&cut);
     if (name_hosts(j, is_finished, &cut) > 0) {
         (void)mu_buf_addf(b, "; finished: %s; waiting for ", mu_buf_cstr(&cut));

@@ -378,6 +378,8 @@ static enum job_event_type event_of(enum ctl_type t)
         return JOB_EV_FINISHED;
     case CTL_STOPPED:
         return JOB_EV_STOPPED;
+    case CTL_HEALTH:
+        return JOB_EV_HEALTH;
     case CTL_BYE:
         return JOB_EV_BYE;
     case CTL_BEAT:

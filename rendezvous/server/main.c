@@ -62,6 +62,8 @@ config_of(const struct srv_options *o, const char *host, const char *state_dir)
     c.beat_ns = o->beat_ns;
     c.fence_ns = o->fence_ns;
     c.recovery_ns = o->recovery_ns;
+    c.quarantine_failures = o->quarantine.failures;
+    c.quarantine_window_ns = o->quarantine.window_ns;
     c.state_dir = state_dir;
     c.keep_jobs = o->state_dir != NULL && o->state_dir[0] != '\0';
     c.version = MUSTER_VERSION;

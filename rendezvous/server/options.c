@@ -20,6 +20,7 @@ enum kind {
     KIND_NUMBER,
     KIND_SECONDS,
     KIND_BYTES,
+    KIND_QUARANTINE,
     KIND_LEVEL,
     KIND_FORMAT
 };
@@ -44,6 +45,7 @@ static const struct option table[] = {
     {"beat", "SECONDS", KIND_SECONDS, AT(beat_ns), S(1) / 100, S(86400), "how often agents say that they are there; default a third of the lease"},
     {"fence", "SECONDS", KIND_SECONDS, AT(fence_ns), S(1) / 100, S(86400), "silence allowed where the job could not go on without the node; not below the lease; default 600"},
     {"recovery", "SECONDS", KIND_SECONDS, AT(recovery_ns), 0, S(86400), "after a life that ended while a round ran: how long agents are heard before a first round; default the lease"},
+    {"quarantine", "N/WINDOW", KIND_QUARANTINE, AT(quarantine), 0, 0, "failures that begin on one host, and on no other as many, within WINDOW (90s, 30m, 1h, 2d) set it aside where the job can do without; off: never; default 3/1h"},
     {"state-dir", "DIR", KIND_TEXT, AT(state_dir), 0, 0, "keep jobs in this folder, so that a server started anew goes on with them; \"\": keep nothing; default: only a mark of running rounds, in $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/muster, or /run/muster"},
     {"first-bytes-timeout", "SECONDS", KIND_SECONDS, AT(first_bytes_ns), S(1) / 100, S(86400), "how long a connection may say nothing that makes sense; default 30"},
     {"max-connections", "N", KIND_NUMBER, AT(connections_max), 1, 1048576, "connections at once; newcomers beyond it are closed; default 65536"},
@@ -97,6 +99,46 @@ parse_word(const struct option *o, const char *text, void *to, const char *what,
     return 0;
 }
 
+/* "3/1h": a window is a number with its unit. */
+static int
+parse_quarantine(const char *text, struct srv_quarantine *ret, const char *what, struct mu_err *err)
+{
+    static const struct {
+        char unit;
+        int64_t seconds;
+    } units[] = {{'s', 1}, {'m', 60}, {'h', 3600}, {'d', 86400}};
+    char head[12];
+    char window[24];
+    char shown[48];
+    size_t n = strcspn(text, "/");
+    size_t rest = text[n] == '/' ? strlen(text + n + 1) : 0;
+    struct srv_quarantine q = {0};
+    int64_t count = 0;
+    *ret = q;
+    if (strcmp(text, "off") == 0)
+        return 0;
+    if (n > 0 && n < sizeof head && rest > 1 && rest < sizeof window) {
+        memcpy(head, text, n);
+        head[n] = '\0';
+        memcpy(window, text + n + 1, rest - 1);
+        window[rest - 1] = '\0';
+        char unit = text[n + rest];
+        for (size_t i = 0; i < MU_COUNT(units); i++)
+            if (units[i].unit == unit && mu_parse_i64(window, 1, 36500, what, &count, NULL) == 0)
+                q.window_ns = S(count * units[i].seconds);
+        if (q.window_ns > 0 &&
+            mu_parse_u32(head, 1, MU_QUARANTINE_FAILURES_MAX, what, &q.failures, NULL) == 0) {
+            *ret = q;
+            return 0;
+        }
+    }
+    return mu_err_set(err, -EINVAL,
+                      "%s: %s is not N/WINDOW with N from 1 to %d (as in 3/1h, with s, m, h or d) "
+                      "or off",
+                      what, mu_quote(shown, sizeof shown, mu_str_of(text, strlen(text))),
+                      MU_QUARANTINE_FAILURES_MAX);
+}
+
 static int
 parse_value(const struct option *o, const char *text, struct srv_options *opts, struct mu_err *err)
 {
@@ -131,6 +173,8 @@ parse_value(const struct option *o, const char *text, struct srv_options *opts, 
         if (r == 0)
             memcpy(to, &u64, sizeof u64);
         return r;
+    case KIND_QUARANTINE:
+        return parse_quarantine(text, &opts->quarantine, what, err);
     case KIND_LEVEL:
     case KIND_FORMAT:
         return parse_word(o, text, to, what, err);
@@ -183,6 +227,7 @@ static struct srv_options default_options(void)
                                 .fence_ns = -1,
                                 .recovery_ns = -1,
                                 .first_bytes_ns = MU_FIRST_BYTES_NS,
+                                .quarantine = {MU_QUARANTINE_FAILURES, MU_QUARANTINE_WINDOW_NS},
                                 .connections_max = MU_CONNECTIONS_MAX,
                                 .key_bytes_max = MU_STORE_KEY_BYTES_MAX,
                                 .value_bytes_max = MU_STORE_VALUE_BYTES_MAX,

@@ -22,6 +22,10 @@ struct srv_options {
     int64_t fence_ns;    /* -1: not given. */
     int64_t recovery_ns; /* -1: the lease. */
     int64_t first_bytes_ns;
+    struct srv_quarantine {
+        uint32_t failures; /* 0: off. */
+        int64_t window_ns;
+    } quarantine;
     uint32_t connections_max;
     uint64_t key_bytes_max;
     uint64_t value_bytes_max;

@@ -25,6 +25,8 @@ struct srv_config srv_config_default(void)
                                .beat_ns = MU_BEAT_NS,
                                .fence_ns = MU_FENCE_NS,
                                .recovery_ns = MU_LEASE_NS,
+                               .quarantine_failures = MU_QUARANTINE_FAILURES,
+                               .quarantine_window_ns = MU_QUARANTINE_WINDOW_NS,
                                .state_dir = "",
                                .version = ""};
 }

@@ -33,9 +33,11 @@ struct srv_config {
     int64_t first_bytes_ns;
     int64_t lease_ns;
     int64_t beat_ns;
-    int64_t fence_ns;      /* Silence allowed where the job could not go on without the node. */
-    int64_t recovery_ns;   /* How long after a restart no first round may begin; used when the last
-                              life of this server ended badly. */
+    int64_t fence_ns;    /* Silence allowed where the job could not go on without the node. */
+    int64_t recovery_ns; /* How long after a restart no first round may begin; used when the last
+                            life of this server ended badly. */
+    uint32_t quarantine_failures; /* So many that began on one host ... */
+    int64_t quarantine_window_ns; /* within this time set it aside; 0: they never do. */
     const char *state_dir; /* Where the mark of a life with running jobs is kept (mode 0700); "":
                               nowhere. */
     bool keep_jobs;        /* And the jobs themselves, in a file that no other server uses. */

@@ -25,6 +25,7 @@ struct srv_status {
 struct page {
     struct mu_json w;
     int64_t now_ns;
+    int64_t page_unix_ms;
     int64_t unix_ms; /* Of `text`. */
     char text[32];
 };
@@ -326,7 +327,7 @@ static void put_facts(struct page *p, const struct job_node *n)
     at = ADD(at, ",\"node_rank\":");
     at = add_known(at, n->node_rank >= 0, n->node_rank);
     at = ADD(at, ",\"state\":");
-    at = add_quoted(at, job_node_state_name(n->state));
+    at = add_quoted(at, job_node_shown(n));
     at = ADD(at, ",\"connected\":");
     at = n->connected ? ADD(at, "true") : ADD(at, "false");
     at = ADD(at, ",\"rank_base\":");
@@ -348,6 +349,35 @@ static void put_facts(struct page *p, const struct job_node *n)
     MU_ASSERT(b->n <= b->cap);
 }
 
+/* Why it does not count, and which failures began there: nearly always nothing. */
+static void put_troubles(struct page *p, const struct job *j, const struct job_node *n)
+{
+    struct mu_buf *b = p->w.buf;
+    bool unhealthy = n->health == JOB_HEALTH_UNHEALTHY;
+    const struct job_blamed *f = NULL;
+    uint32_t at = 0;
+    uint32_t put = 0;
+    PUT(b, ",\"unhealthy\":");
+    if (unhealthy) {
+        PUT(b, "{\"text\":");
+        mu_json_quoted(b, n->unhealthy != NULL ? n->unhealthy : "");
+        PUT(b, ",\"since\":");
+        mu_json_quoted(b, time_text(p, n->unhealthy_unix_ms));
+        PUT(b, "}");
+    } else {
+        PUT(b, "null");
+    }
+    PUT(b, ",\"failures\":[");
+    while (j->blamed_count > 0 && (f = job_next_blamed(j, n, p->page_unix_ms, &at)) != NULL) {
+        (void)mu_buf_addf(b, "%s{\"round\":%u,\"at\":", put++ > 0 ? "," : "", f->round);
+        mu_json_quoted(b, time_text(p, f->at_unix_ms));
+        PUT(b, ",\"sentence\":");
+        mu_json_quoted(b, f->sentence);
+        PUT(b, "}");
+    }
+    PUT(b, "]");
+}
+
 static void put_node(struct page *p, const struct job *j, const struct job_node *n, bool first)
 {
     struct mu_buf *b = p->w.buf;
@@ -366,6 +396,7 @@ static void put_node(struct page *p, const struct job *j, const struct job_node 
         PUT(b, "null");
     PUT(b, ",\"version\":");
     mu_json_quoted(b, h->version);
+    put_troubles(p, j, n);
     PUT(b, ",\"workers\":[");
     if (had_workers(j, n))
         put_workers(b, n, n->started_unix_ms != 0 ? time_text(p, n->started_unix_ms) : NULL);
@@ -484,14 +515,14 @@ static void put_jobs(struct page *p, const struct srv *s)
 
 static void render(const struct srv *s, struct mu_buf *text)
 {
-    struct page p = {.now_ns = s->now_ns};
+    struct page p = {.now_ns = s->now_ns, .page_unix_ms = mu_unix_ms()};
     mu_buf_reset(text);
     mu_json_init(&p.w, text);
     mu_json_open(&p.w, '{');
     mu_json_kstr(&p.w, "version", s->version);
     mu_json_key(&p.w, "uptime_s");
     mu_json_num(&p.w, (double)((s->now_ns - s->started_ns) / MU_NS_PER_MS) / 1000.0);
-    put_time(&p, "now", mu_unix_ms());
+    put_time(&p, "now", p.page_unix_ms);
     mu_json_kstr(&p.w, "address", s->address);
     put_server(&p, s);
     mu_json_key(&p.w, "jobs");

@@ -80,3 +80,20 @@ os.kill(os.getpid(), signal.SIGKILL)
     for a in agents:
         a.ends(1)
         assert "exited with status 5" in a.cause()
+
+
+def test_a_core_that_was_dumped_is_told(server, job):
+    w = job.worker("""
+import resource
+resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+if os.fork() == 0:
+    os.abort()
+say("dumps" if os.WCOREDUMP(os.wait()[1]) else "does not")
+os.abort()
+""")
+    a, = job.nodes(server, 1, w)
+    a.ends(1)
+    if "does not" in a.out.lines:
+        pytest.skip("this machine dumps no core")
+    assert "dumps" in a.out.lines
+    assert re.match(r"rank 0 .* was ended by SIGABRT: core dumped$", a.cause()), a.cause()

@@ -34,6 +34,7 @@ enum event_kind {
     EV_AGENT_TIMER,
     EV_JOB_TIMER,
     EV_CONNECT,     /* an attempt comes to its end */
+    EV_CHECKED,     /* the check of a host's health ends; arg: its verdict */
     EV_REACH,       /* a try to reach the lead comes to its end; arg: the lead's host */
     EV_AGENT_EOF,   /* the agent notices that its link closed */
     EV_SERVER_EOF,  /* the server notices; arg: 1 reset, 0 closed by a dead or departed process */
@@ -89,6 +90,7 @@ struct agent {
     /* the link */
     bool linked; /* As the agent sees it. */
     uint32_t link_no;
+    uint32_t check_no; /* The present check of its health. */
     uint32_t reach_no; /* The present try to reach the lead. */
 };
 
@@ -216,6 +218,8 @@ struct world {
     uint32_t max_restarts[JOBS_MAX];
     bool on_join[JOBS_MAX];
     uint64_t other_random; /* For what only some worlds have: others stay as they were. */
+    uint32_t quarantine;   /* Failures; 0: off. */
+    uint32_t checking;     /* A bit for each host whose agents check its health. */
     uint32_t walled;       /* A bit for each host whose worker store a firewall hides. */
     int64_t quick;         /* Base delay of the network in this world. */
     uint32_t fault_rate;
@@ -597,14 +601,21 @@ static void check_job(struct world *w, struct sim_job *s)
         broken(w, "the job failed and names no cause");
     uint32_t waiting = 0;
     uint32_t here = 0;
+    uint32_t aside = 0;
     for (uint32_t i = 0; i < j->node_cap; i++) {
         const struct job_node *n = &j->nodes[i];
-        waiting += n->used && n->connected && !n->late && n->state == JOB_NODE_WAITING;
+        waiting += n->used && n->connected && !n->late && n->state == JOB_NODE_WAITING &&
+                   n->health == JOB_HEALTH_OK && !n->aside;
+        aside += n->used && n->aside;
         here += n->used && n->state != JOB_NODE_LOST;
     }
     if (waiting != j->waiting || here != j->node_count)
         broken(w, "counts differ: waiting %u/%u here %u/%u", j->waiting, waiting, j->node_count,
                here);
+    if (aside != j->aside_count)
+        broken(w, "counts differ: aside %u/%u", j->aside_count, aside);
+    if (j->state == JOB_GATHERING && aside > 0 && waiting < j->nodes_min)
+        broken(w, "%u nodes are in quarantine while %u of %u wait", aside, waiting, j->nodes_min);
 }
 
 /* ------------------------------------------------------------------ the server's shell */
@@ -649,6 +660,8 @@ static void init_job(struct world *w, uint32_t no)
                            .beat_ns = SEC,
                            .fence_ns = FENCE,
                            .not_before_ns = w->not_before,
+                           .quarantine_failures = w->quarantine,
+                           .quarantine_window_ns = 15 * SEC,
                            .version = "sim"};
     MU_ASSERT(job_init(&s->job, mu_mem_default(), &c, NULL) == 0);
     s->exists = true;
@@ -948,6 +961,18 @@ static void check_fence(struct world *w,
     w->r->stale++;
 }
 
+/* Nodes that could be in a round now, in quarantine or not. */
+static uint32_t count_fit(const struct job *j)
+{
+    uint32_t fit = 0;
+    for (uint32_t i = 0; i < j->node_cap; i++) {
+        const struct job_node *n = &j->nodes[i];
+        fit += n->used && n->connected && !n->late && n->state == JOB_NODE_WAITING &&
+               n->health == JOB_HEALTH_OK;
+    }
+    return fit;
+}
+
 static int step_job(
     struct world *w, uint32_t no, struct job_event *ev, struct job_out *out, struct mu_err *err)
 {
@@ -964,6 +989,7 @@ static int step_job(
     bool all_spoke = true;
     for (uint32_t i = 0; i < s->job.node_cap; i++)
         all_spoke = all_spoke && s->job.nodes[i].state != JOB_NODE_LOST;
+    uint32_t fit = s->job.aside_count > 0 ? count_fit(&s->job) : 0;
     static struct snapshot snapshot;
     uint32_t given_back = s->job.budget.given_back;
     bool stale = is_stale(&s->job, ev);
@@ -982,6 +1008,9 @@ static int step_job(
     if (r == 0 && s->job.round != round && round != 0 && s->job.incident.number != 0 &&
         ev->type != JOB_EV_HELLO && s->job.incident.round != round)
         broken(w, "round %u begins and nobody knows why round %u ended", s->job.round, round);
+    if (r == 0 && s->job.state == JOB_FAILED && s->job.cause.kind == MU_CAUSE_JOIN_TIMEOUT &&
+        out->from == JOB_GATHERING && fit >= s->job.nodes_min)
+        broken(w, "quarantine ended a job that could have gone on with %u nodes", fit);
     s->fresh = s->fresh || s->job.anew != s->anew;
     s->anew = s->job.anew;
     for (uint32_t i = 0; r == 0 && i < out->move_count; i++)
@@ -1139,7 +1168,7 @@ static void server_message(struct world *w, struct end *e, const struct ctl_msg 
         [CTL_EXITED] = JOB_EV_EXITED + 1,   [CTL_FAILED] = JOB_EV_WORKER_FAILED + 1,
         [CTL_SILENT] = JOB_EV_SILENT + 1,   [CTL_FINISHED] = JOB_EV_FINISHED + 1,
         [CTL_STOPPED] = JOB_EV_STOPPED + 1, [CTL_BEAT] = JOB_EV_BEAT + 1,
-        [CTL_BYE] = JOB_EV_BYE + 1};
+        [CTL_HEALTH] = JOB_EV_HEALTH + 1,   [CTL_BYE] = JOB_EV_BYE + 1};
     uint32_t no = w->hosts[e->host].job;
     if (m->type == CTL_HELLO) {
         server_hello(w, e, m);
@@ -1246,6 +1275,8 @@ static void spawn(struct world *w, struct host *h)
     uint32_t round = (uint32_t)a->life.start.round;
     check_start(w, h, round);
     check_reached(w, h);
+    if (a->life.health != LIFE_HEALTH_OK)
+        broken(w, "round %u starts on host %u, whose health is not known to be good", round, h->no);
     a->worker_round = round;
     a->gone_pending = false;
     uint32_t fails_at = chance(w, 2) ? below(w, a->nproc) : UINT32_MAX;
@@ -1351,6 +1382,29 @@ static void reach_ends(struct world *w, struct host *h, const struct event *e)
     step_life(w, h, &ev);
 }
 
+/* It passes, fails or tells nothing; later, when the world heals, every node becomes fit. */
+static void check_health(struct world *w, struct host *h)
+{
+    uint32_t verdict = w->now >= FAULTS_END || chance(w, 70) ? HEALTH_PASSED
+                       : chance(w, 50)                       ? HEALTH_FAILED
+                                                             : HEALTH_UNKNOWN;
+    h->a.check_no = ++w->worker_no;
+    push(w, (struct event){.at = w->now + between(w, MS, chance(w, 80) ? 30 * MS : 3 * SEC),
+                           .kind = EV_CHECKED,
+                           .host = h->no,
+                           .life_no = h->a.check_no,
+                           .arg = verdict});
+}
+
+static void check_ends(struct world *w, struct host *h, const struct event *e)
+{
+    struct life_event ev = {.type = LIFE_EV_CHECKED,
+                            .verdict = (enum health_verdict)e->arg,
+                            .text = e->arg == HEALTH_PASSED ? "" : "no answer from the GPU"};
+    if (h->a.alive && h->a.check_no == e->life_no)
+        step_life(w, h, &ev);
+}
+
 static void connect_agent(struct world *w, struct host *h)
 {
     int64_t took = delay(w);
@@ -1398,6 +1452,9 @@ static void step_life(struct world *w, struct host *h, struct life_event *ev)
         case LIFE_ACT_REACH:
             reach(w, h);
             break;
+        case LIFE_ACT_CHECK:
+            check_health(w, h);
+            break;
         case LIFE_ACT_SPAWN:
             spawn(w, h);
             break;
@@ -1435,6 +1492,7 @@ static void boot(struct world *w, struct host *h)
                             .grace_ns = between(w, 100 * MS, 5 * SEC),
                             .join_timeout_ns = 40 * SEC,
                             .server_timeout_ns = 40 * SEC,
+                            .checks_health = (w->checking & 1U << h->no) != 0,
                             .seed = rnd(w)};
     struct ctl_hello *me = &c.hello;
     (void)snprintf(me->version, sizeof me->version, "sim");
@@ -1685,6 +1743,9 @@ static void run_agent_event(struct world *w, struct event *e)
     case EV_REACH:
         reach_ends(w, h, e);
         break;
+    case EV_CHECKED:
+        check_ends(w, h, e);
+        break;
     case EV_WORKER:
     case EV_WORKER_HIT:
     case EV_WORKER_SEEN:
@@ -1758,6 +1819,7 @@ static void run_event(struct world *w, struct event *e)
     case EV_AGENT_TIMER:
     case EV_CONNECT:
     case EV_REACH:
+    case EV_CHECKED:
     case EV_AGENT_EOF:
     case EV_WORKER:
     case EV_WORKER_HIT:
@@ -1805,6 +1867,8 @@ static void make(struct world *w)
     w->server_up = true;
     w->walled = chance(w, 10) ? 1U << below(w, w->host_count) : 0;
     w->keeps = chance(w, 50);
+    w->quarantine = below(w, 3);
+    w->checking = chance(w, 40) ? below(w, 1U << w->host_count) : 0;
     uint32_t per_job[JOBS_MAX] = {0};
     for (uint32_t i = 0; i < w->host_count; i++) {
         w->hosts[i].no = i;

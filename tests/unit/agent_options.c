@@ -102,7 +102,7 @@ static void describe(const struct result *r, char *out, size_t cap)
         "python=%s "
         "vlr=%d grace=%g sigs=%u:%s log_dir=%s nofiles=%d redirect=%d:%d%d%d%d "
         "tee=%d:%d%d quiet=%d:%d%d label=%d prefix=%s copy=%s,%s events=%d first=%d last=%u pt=%g "
-        "sit=%g "
+        "sit=%g check=%s hct=%g hci=%g leave=%d "
         "numa=%s mi=%g "
         "level=%d format=%d args=",
         o->nodes_min, o->nodes_max, o->nproc, o->max_restarts, (double)o->restart_window_ns / 1e9,
@@ -122,7 +122,9 @@ static void describe(const struct result *r, char *out, size_t cap)
         o->copy_words[0] != NULL ? o->copy_words[0] : "(none)",
         o->copy_words[1] != NULL ? o->copy_words[1] : "(none)", o->events_on_console,
         o->exit_status_first, o->last_lines, (double)o->progress_timeout_ns / 1e9,
-        (double)o->silence_timeout_ns / 1e9, o->numa != NULL ? o->numa : "(none)",
+        (double)o->silence_timeout_ns / 1e9, o->health_check != NULL ? o->health_check : "(none)",
+        (double)o->health_timeout_ns / 1e9, (double)o->health_interval_ns / 1e9,
+        o->leave_quarantine, o->numa != NULL ? o->numa : "(none)",
         (double)o->monitor_interval_ns / 1e9, o->log_level, o->log_format);
     for (char *const *a = o->args; a != NULL && *a != NULL && n > 0 && (size_t)n < cap; a++)
         n += snprintf(out + n, cap - (size_t)n, "[%s]", *a);
@@ -332,6 +334,12 @@ static const struct row rows[] = {
     {"--progress-timeout=2.5|--silence-timeout=600|p", "", 0, "pt=2.5 sit=600", NULL},
     {"--progress-timeout=auto|p", "", 0, "pt=-1e-09", NULL},
     {"--progress-timeout=autos|p", "", 2, "--progress-timeout", NULL},
+    {"p", "", 0, "check=(none) hct=30 hci=30 leave=0", NULL},
+    {"--health-check=nvidia-smi -q|--health-check-timeout=2.5|--health-check-interval=60|p", "", 0, "check=nvidia-smi -q hct=2.5 hci=60", NULL},
+    {"p", "PET_HEALTH_CHECK=true", 0, "check=true", NULL},
+    {"--health-check= |p", "", 2, "--health-check is empty", NULL},
+    {"--health-check-timeout=0|p", "", 1, "--health-check-timeout", NULL},
+    {"--leave-quarantine|p", "", 0, "leave=1", NULL},
     {"--progress-timeout=soon|p", "", 2, "--progress-timeout", NULL},
     {"p", "", 0, "last=10", NULL},
     {"--last-lines=0|p", "", 0, "last=0", NULL},

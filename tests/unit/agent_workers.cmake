@@ -4,6 +4,7 @@ add_test(NAME unit.agent.workers.group.no_cgroup COMMAND unit_agent_workers_grou
 set_tests_properties(unit.agent.workers.group.no_cgroup PROPERTIES LABELS unit TIMEOUT 60)
 mu_unit(agent.workers.plan SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/work_plan.c LINK agent_workers)
 mu_unit(agent.workers.lines SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/work_lines.c LINK agent_lines)
+mu_unit(agent.workers.xid SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/work_xid.c LINK agent_lines)
 mu_unit(agent.workers.numa SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/work_numa.c LINK agent_workers)
 mu_unit(agent.workers.report SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/work_report.c LINK agent_workers)
 mu_unit(agent.workers.warden SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/work_warden.c LINK agent_workers)
