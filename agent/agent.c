@@ -20,6 +20,7 @@
 #include "agent/link/reach.h"
 #include "agent/pulse.h"
 #include "agent/watchdog.h"
+#include "agent/workers/lines.h"
 #include "agent/workers/output.h"
 #include "agent/workers/plan.h"
 #include "agent/workers/report.h"
@@ -81,6 +82,7 @@ struct agent {
     uint32_t failed_count;
     char
         last_lines[MU_OUTPUT_BYTES]; /* Of the first of them, where its output passes through us. */
+    char tail[MU_TAIL_BYTES];        /* More of them, for the record. */
     struct work_exit consequences[CONSEQUENCES_MAX]; /* Failed by themselves while being stopped. */
     uint32_t consequence_count;
     bool leaving; /* EXIT was decided: handles are being closed. */
@@ -194,7 +196,7 @@ static void forget_failures(struct agent *a)
     }
     a->failed_count = 0;
     a->consequence_count = 0;
-    a->last_lines[0] = '\0';
+    a->last_lines[0] = a->tail[0] = '\0';
 }
 
 /* A fresh port for the next round that this node may lead: a port is never picked and then lost to
@@ -222,13 +224,20 @@ static void on_all_gone(void *arg)
     step(a, &(struct life_event){.type = LIFE_EV_ALL_GONE});
 }
 
+static void take_last_lines(struct agent *a, uint32_t local_rank)
+{
+    output_last_lines(a->output, local_rank, MU_TAIL_LINES_MAX, LAST_LINES_MS, a->tail,
+                      sizeof a->tail);
+    lines_show(a->tail, strlen(a->tail), a->o->last_lines, false, a->last_lines,
+               sizeof a->last_lines);
+}
+
 /* What the first one to fail wrote last: its own words, where it left no error file. */
 static void note_last_lines(struct agent *a, struct failed *f, struct plan_error *pe)
 {
     if (f != a->failed)
         return;
-    output_last_lines(a->output, f->exit.local_rank, a->o->last_lines, LAST_LINES_MS, a->last_lines,
-                      sizeof a->last_lines);
+    take_last_lines(a, f->exit.local_rank);
     f->has_output = a->last_lines[0] != '\0';
     if (!f->has_output)
         return;
@@ -263,6 +272,18 @@ static const char *note_failure(struct agent *a, const struct work_exit *e, stru
     return said->failure;
 }
 
+/* As much of a traceback's end as fits, from a line's beginning: what went wrong stands there. */
+static const char *trace_of(const struct failed *f)
+{
+    const char *text = f->error_text;
+    size_t n = text != NULL ? strlen(text) : 0;
+    if (n < MU_TRACE_BYTES)
+        return text;
+    text += n - (MU_TRACE_BYTES - 1);
+    const char *line = strchr(text, '\n');
+    return line != NULL && line[1] != '\0' ? line + 1 : text;
+}
+
 /* Does the report speak of it? What ends because we stop it does not, nor what fails here after a
  * failure elsewhere: its cause is told by those who saw it. */
 static bool is_of_interest(const struct agent *a, const struct work_exit *e)
@@ -293,15 +314,21 @@ static void note_exit(void *arg, const struct work_exit *e)
                             .local_rank = e->local_rank,
                             .status = e->status,
                             .by_itself = e->by_itself,
+                            .core_dumped = e->core_dumped,
+                            .oom_killed = e->oom_killed,
                             .names_rank = said != NULL && said->blame >= 0,
                             .named = said != NULL ? said->blame : -1};
     struct plan_error pe = {0};
-    if (is_of_interest(a, e))
+    if (is_of_interest(a, e)) {
         ev.text = note_failure(a, e, &pe);
-    else
+        ev.words.trace = trace_of(&a->failed[a->failed_count - 1]);
+    } else {
         note_consequence(a, e);
-    if (a->failed_count == 1)
-        ev.output = a->last_lines;
+    }
+    if (a->failed_count == 1) {
+        ev.words.output = a->last_lines;
+        ev.words.tail = a->tail;
+    }
     note_end(a, e, ev.text);
     step(a, &ev);
     plan_error_fini(&pe);
@@ -875,12 +902,11 @@ static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
     if (v->in_section && said != NULL)
         (void)mu_buf_addf(&b, ", in section '%s'", said->section);
     (void)snprintf(text, sizeof text, "%s", mu_buf_cstr(&b));
-    output_last_lines(a->output, v->local_rank, a->o->last_lines, LAST_LINES_MS, a->last_lines,
-                      sizeof a->last_lines);
+    take_last_lines(a, v->local_rank);
     step(a, &(struct life_event){.type = LIFE_EV_HUNG,
                                  .local_rank = v->local_rank,
                                  .text = text,
-                                 .output = a->last_lines});
+                                 .words = {.output = a->last_lines, .tail = a->tail}});
 }
 
 static void on_silent(void *arg, struct ctl_ints workers)

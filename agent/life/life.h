@@ -77,6 +77,13 @@ enum life_event_type {
 };
 #undef X
 
+/* What is told of a worker's failure beyond the cause; NULL: nothing. */
+struct life_words {
+    const char *output; /* The last lines that it wrote, for everybody. */
+    const char *tail;   /* More of them, for the record. */
+    const char *trace;  /* Where it failed. */
+};
+
 struct life_event {
     enum life_event_type type;
     const struct ctl_msg *msg; /* The server's message, borrowed for the call. */
@@ -91,10 +98,12 @@ struct life_event {
     int32_t named;
     const int32_t *pids;    /* SPAWNED: nproc process ids, borrowed for the call. */
     struct ctl_ints silent; /* SILENT: as the message has it; borrowed for the call. */
-    const char *text;   /* LINK_*, UNREACHED, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL;
-                           borrowed   for the call. */
-    const char *output; /* WORKER_EXIT: the last lines that it wrote, or NULL; borrowed. */
-    int64_t unix_ms;    /* Wall clock, only copied into causes. */
+    const char *text; /* LINK_*, UNREACHED, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL;
+                         borrowed   for the call. */
+    bool core_dumped; /* WORKER_EXIT, as the next one. */
+    bool oom_killed;
+    struct life_words words; /* WORKER_EXIT, HUNG: what is known beyond that; borrowed. */
+    int64_t unix_ms;         /* Wall clock, only copied into causes. */
 };
 
 /* CONNECT     begin one attempt to reach the server; LINK_UP or LINK_FAILED follows
@@ -201,15 +210,22 @@ struct life {
     bool failure_said;       /* Of this round. */
     struct mu_cause failure; /* What failed first here in this round, as far as was said. */
     char failure_output[MU_OUTPUT_BYTES]; /* And what it wrote last. */
-    bool final;                           /* STOP said that no round follows. */
-    bool leaving;                         /* Exit when nothing is left. */
-    bool ended;                           /* END was heard. */
-    bool killed;                          /* STOPPING: SIGKILL was sent. */
-    bool kill_at_once;                    /* No grace: our own launcher is dead. */
-    bool signalled;                       /* STOPPING: the workers were told to end. */
-    int64_t signal_at_ns;                 /* STOPPING: not before this. */
-    uint32_t stopped_round;               /* For STOPPED. */
-    struct mu_cause bye;                  /* Why we leave, for BYE. */
+    char failure_tail[MU_TAIL_BYTES];
+    char failure_trace[MU_TRACE_BYTES];
+    bool final;             /* STOP said that no round follows. */
+    bool leaving;           /* Exit when nothing is left. */
+    bool ended;             /* END was heard. */
+    bool killed;            /* STOPPING: SIGKILL was sent. */
+    bool kill_at_once;      /* No grace: our own launcher is dead. */
+    bool signalled;         /* STOPPING: the workers were told to end. */
+    int64_t signal_at_ns;   /* STOPPING: not before this. */
+    uint32_t stopped_round; /* For STOPPED. */
+    int64_t last_exit_ns;   /* STOPPING: when the last worker so far ended. */
+    int64_t stop_ms;        /* For STOPPED, as the following. */
+    int64_t reclaim_ms;
+    int32_t late[2 * MU_CONSEQUENCES_MAX]; /* Pairs: local rank, and when, in ms of stopping. */
+    uint32_t late_count;                   /* All of them. */
+    struct mu_cause bye;                   /* Why we leave, for BYE. */
     int64_t stop_deadline_ns; /* STOPPING: when the next rung of the ladder is due. ENDING: how long
                                  to wait. */
     int signo;                /* For the SIGNAL action. */

@@ -436,10 +436,15 @@ static void test_last_words_go_with_the_failure(void **state)
     begin(&s);
     join_and_start(&s, 600000);
     give(&s, (struct life_event){
-                 .type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = 7, .output = "boom\n"});
+                 .type = LIFE_EV_WORKER_EXIT,
+                 .local_rank = 1,
+                 .status = 7,
+                 .words = {.output = "boom\n", .tail = "more\nboom\n", .trace = "at x.c:1"}});
     TOLD(&s, "failed; signal 15; ");
     life_message(&s.life, &s.out.actions[0], &m);
     assert_string_equal(m.u.failed.output, "boom\n");
+    assert_string_equal(m.u.failed.tail, "more\nboom\n");
+    assert_string_equal(m.u.failed.trace, "at x.c:1");
     assert_string_equal(s.life.cause_output, "boom\n");
     ctl_init(&m, CTL_STOP);
     m.u.stop.round = 1;
@@ -447,6 +452,36 @@ static void test_last_words_go_with_the_failure(void **state)
     (void)snprintf(m.u.stop.output, sizeof m.u.stop.output, "another's\n");
     give(&s, (struct life_event){.type = LIFE_EV_STOP, .msg = &m});
     assert_string_equal(s.life.cause_output, "another's\n");
+    end(&s);
+}
+
+/* How long the stop took, and who failed by itself meanwhile: not who ended as it was told. */
+static void test_stopped_tells_times_and_late_failures(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    join_and_start(&s, 600000);
+    s.now += 5 * SEC;
+    ctl_init(&m, CTL_STOP);
+    m.u.stop.round = 1;
+    m.u.stop.cause.kind = MU_CAUSE_WORKER_SIGNAL;
+    give(&s, (struct life_event){.type = LIFE_EV_STOP, .msg = &m});
+    s.now += SEC;
+    give(&s, (struct life_event){.type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = 3});
+    s.now += 2 * SEC;
+    give(&s, (struct life_event){.type = LIFE_EV_WORKER_EXIT, .local_rank = 0, .status = -15});
+    s.now += SEC / 2;
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    life_message(&s.life, &s.out.actions[0], &m);
+    assert_int_equal(m.type, CTL_STOPPED);
+    assert_int_equal(m.u.stopped.stop_ms, 3000);
+    assert_int_equal(m.u.stopped.reclaim_ms, 500);
+    assert_int_equal(m.u.stopped.late_count, 1);
+    assert_int_equal(m.u.stopped.late.n, 2);
+    assert_int_equal(m.u.stopped.late.v[0], 1);
+    assert_int_equal(m.u.stopped.late.v[1], 2500);
     end(&s);
 }
 
@@ -785,6 +820,7 @@ int main(void)
         cmocka_unit_test(test_signal_is_passed_on_and_the_second_one_kills),
         cmocka_unit_test(test_a_signal_may_mean_another_to_the_workers),
         cmocka_unit_test(test_last_words_go_with_the_failure),
+        cmocka_unit_test(test_stopped_tells_times_and_late_failures),
         cmocka_unit_test(test_a_hung_worker_ends_the_round_as_a_failure),
         cmocka_unit_test(test_owner_gone_kills_at_once),
         cmocka_unit_test(test_no_server_is_given_up_in_time_with_the_last_error),
