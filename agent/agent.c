@@ -19,6 +19,7 @@
 #include "agent/link/link.h"
 #include "agent/link/reach.h"
 #include "agent/pulse.h"
+#include "agent/stacks.h"
 #include "agent/watchdog.h"
 #include "agent/workers/lines.h"
 #include "agent/workers/output.h"
@@ -67,6 +68,10 @@ struct agent {
     struct hosting hosting;
     struct watchdog watchdog;
     struct pulse pulse;
+    struct stacks stacks;
+    bool hangs; /* `hang` waits for its stacks. */
+    struct hang_verdict hang;
+    int64_t hang_ns; /* When it was found. */
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -218,6 +223,8 @@ static void on_all_gone(void *arg)
     output_round_over(a->output);
     watchdog_stop(&a->watchdog);
     pulse_stop(&a->pulse);
+    stacks_cancel(&a->stacks);
+    a->hangs = false;
     a->joining_ns = mu_now_ns();
     if (a->life.state == LIFE_STOPPING)
         renew_store(a);
@@ -547,6 +554,80 @@ static void say_outcome(const struct agent *a)
     copy_error_file(a);
 }
 
+/* ------------------------------------------------------------------ stacks */
+
+/* As much of their beginning as the record holds: the first thread, or who said why it knows
+ * nothing. NULL: there is nothing. */
+static const char *stacks_of(struct agent *a, uint32_t local_rank)
+{
+    static char text[MU_TRACE_BYTES];
+    struct stacks_worker w;
+    for (uint32_t i = 0; i < stacks_count(&a->stacks); i++) {
+        const char *all = stacks_text(&a->stacks, i, &w);
+        if (w.local_rank != local_rank || all[0] == '\0')
+            continue;
+        (void)snprintf(text, sizeof text, "%s", all); /* Cut, but for a worker of few threads. */
+        return text;
+    }
+    return NULL;
+}
+
+static void write_stacks(struct agent *a)
+{
+    struct stacks_worker w;
+    struct mu_err err = {0};
+    for (uint32_t i = 0; a->o->log_dir != NULL && i < stacks_count(&a->stacks); i++) {
+        const char *text = stacks_text(&a->stacks, i, &w);
+        if (text[0] != '\0' && plan_write_stacks(a->plan, w.local_rank, text, &err) < 0) {
+            say_err(a, &err); /* The others would fare no better. */
+            return;
+        }
+    }
+}
+
+static void tell_hung(struct agent *a);
+
+static void on_stacks(void *arg)
+{
+    struct agent *a = arg;
+    if (stacks_count(&a->stacks) > 0) {
+        MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+        mu_buf_init(&b, mu_mem_default());
+        stacks_describe(&a->stacks, a->o->hang_hook_timeout_ns, &b);
+        if (a->o->log_dir != NULL && !a->o->no_files)
+            (void)mu_buf_addf(&b, ": see stacks.log of each worker in %s", a->o->log_dir);
+        say(a, mu_buf_cstr(&b));
+        write_stacks(a);
+    }
+    if (a->life.state == LIFE_STOPPING) {
+        uint32_t named = (uint32_t)(a->life.cause.rank - (int32_t)a->life.start.rank_base);
+        step(a,
+             &(struct life_event){.type = LIFE_EV_STACKS, .words = {.trace = stacks_of(a, named)}});
+    } else if (a->hangs) {
+        a->hangs = false;
+        tell_hung(a);
+    }
+}
+
+/* Of all workers that live, the one that hangs first. Returns false where on_stacks() will not
+ * come. */
+static bool take_stacks(struct agent *a, uint32_t first)
+{
+    struct stacks_worker v[MU_WORKERS_MAX];
+    uint32_t count = 0;
+    if (stacks_is_busy(&a->stacks))
+        return true;
+    for (uint32_t i = 0; i < a->o->nproc; i++) {
+        uint32_t local_rank = first >= a->o->nproc ? i : (first + i) % a->o->nproc;
+        if (work_is_there(a->work, local_rank))
+            v[count++] =
+                (struct stacks_worker){.local_rank = local_rank,
+                                       .rank = (uint32_t)a->life.start.rank_base + local_rank,
+                                       .pid = a->life.pids[local_rank]};
+    }
+    return stacks_take(&a->stacks, v, count, a->o->hang_hook_timeout_ns);
+}
+
 static void on_link_closed(void *arg)
 {
     struct agent *a = arg;
@@ -627,6 +708,7 @@ static void leave(struct agent *a)
     uv_close((uv_handle_t *)&a->timer, NULL);
     watchdog_close(&a->watchdog);
     pulse_close(&a->pulse);
+    stacks_close(&a->stacks);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -671,6 +753,10 @@ static void carry_out(struct agent *a, const struct life_action *action)
         break;
     case LIFE_ACT_SPAWN:
         spawn(a);
+        break;
+    case LIFE_ACT_STACKS:
+        if (!take_stacks(a, UINT32_MAX))
+            step(a, &(struct life_event){.type = LIFE_EV_STACKS});
         break;
     case LIFE_ACT_SIGNAL:
         if (!a->life.leaving) /* Where we are told to leave, nobody asks what failed. */
@@ -878,17 +964,17 @@ static void on_stuck(void *arg, const char *text)
 }
 
 /* A worker hangs, and the user has set a limit for that. */
-static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
+static void tell_hung(struct agent *a)
 {
-    struct agent *a = arg;
+    const struct hang_verdict *v = &a->hang;
     char since[32];
     char last[48] = "";
     char text[MU_MESSAGE_BYTES];
-    int64_t still_ns = now_ns - v->since_ns;
+    int64_t still_ns = a->hang_ns - v->since_ns;
     const struct talk_said *said = work_said(a->work, v->local_rank);
     if (a->life.state != LIFE_RUNNING)
         return; /* It is being stopped already. */
-    (void)mu_iso8601(mu_unix_ms() - still_ns / MU_NS_PER_MS, since);
+    (void)mu_iso8601(mu_unix_ms() - (mu_now_ns() - v->since_ns) / MU_NS_PER_MS, since);
     if (v->has_step)
         (void)snprintf(last, sizeof last, ", the last step was %" PRId64, v->step);
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
@@ -906,7 +992,20 @@ static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
     step(a, &(struct life_event){.type = LIFE_EV_HUNG,
                                  .local_rank = v->local_rank,
                                  .text = text,
-                                 .words = {.output = a->last_lines, .tail = a->tail}});
+                                 .words = {.output = a->last_lines,
+                                           .tail = a->tail,
+                                           .trace = stacks_of(a, v->local_rank)}});
+}
+
+/* Its stacks first: the round goes on meanwhile, as it has for long. */
+static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
+{
+    struct agent *a = arg;
+    a->hang = *v;
+    a->hang_ns = now_ns;
+    a->hangs = a->life.state == LIFE_RUNNING;
+    if (a->hangs && !take_stacks(a, v->local_rank))
+        on_stacks(a);
 }
 
 static void on_silent(void *arg, struct ctl_ints workers)
@@ -952,11 +1051,17 @@ static int make_hello(struct agent *a, struct ctl_hello *h, struct mu_err *err)
     return 0;
 }
 
+static bool hook_is_off(const struct agent_options *o)
+{
+    return o->hang_hook != NULL && o->hang_hook[0] == '\0';
+}
+
 static int make_life(struct agent *a, struct mu_err *err)
 {
     struct life_config c = {.grace_ns = a->o->shutdown_timeout_ns,
                             .join_timeout_ns = a->o->connect_timeout_ns,
                             .server_timeout_ns = a->o->server_timeout_ns,
+                            .stacks_ns = hook_is_off(a->o) ? 0 : a->o->hang_hook_timeout_ns,
                             .seed = (uint64_t)mu_now_ns() ^ (uint64_t)getpid() << 32};
     int r = make_hello(a, &c.hello, err);
     if (r < 0)
@@ -1185,6 +1290,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     (void)uv_timer_init(&a.loop, &a.timer);
     (void)uv_timer_init(&a.loop, &a.goodbye);
     first_init(&a.first, &a.loop);
+    stacks_init(&a.stacks, &a.loop, options->hang_hook, on_stacks, &a);
     a.timer.data = &a;
     a.goodbye.data = &a;
     if (set_up(&a, &err) < 0) {
@@ -1205,6 +1311,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     free(a.failed);
     plan_free(a.plan);
     life_fini(&a.life);
+    stacks_fini(&a.stacks);
     (void)uv_loop_close(&a.loop);
     if (a.lookups_left) { /* libuv would wait for its threads. */
         (void)fflush(NULL);

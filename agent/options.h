@@ -105,6 +105,8 @@ struct agent_options {
     int64_t shutdown_timeout_ns; /* SIGTERM to SIGKILL. */
     int64_t progress_timeout_ns; /* From one reported step to the next; 0: no limit. */
     int64_t silence_timeout_ns;  /* Without any sign of life; 0: no limit. */
+    const char *hang_hook;       /* NULL: what is there; "": nothing. */
+    int64_t hang_hook_timeout_ns;
     int signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
     const char *signals_text; /* As given: workers see it. */

@@ -37,8 +37,8 @@ static life_row_fn greet, link_lost, link_failed, beat_answered, welcome, refuse
 static life_row_fn go_told, reached_lead, unreached_lead, start_workers, checking_deadline;
 static life_row_fn start, start_again, start_too_late, stop_other_round, stop_told, stop_again,
     end_here, end_first_stop, end_noted;
-static life_row_fn spawned, spawn_failed, worker_exit, tell_silent, worker_hung, stopping_exit,
-    note_gone, count_gone;
+static life_row_fn spawned, spawn_failed, worker_exit, tell_silent, worker_hung, stacks_taken,
+    stopping_exit, note_gone, count_gone;
 static life_row_fn signal_idle, signal_running, signal_finished, signal_stopping;
 static life_row_fn owner_running, owner_stopping;
 static life_row_fn joining_deadline, running_deadline, finished_deadline, stopping_deadline,
@@ -149,6 +149,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_BEAT]         = ROW(STOPPING, beat_answered),
         [LIFE_EV_REACHED]      = ROW(STOPPING, NULL),          /* Too late: the round is being stopped. */
         [LIFE_EV_UNREACHED]    = ROW(STOPPING, NULL),
+        [LIFE_EV_STACKS]       = ROW(STOPPING, stacks_taken),
         [LIFE_EV_WORKER_EXIT]  = ROW(STOPPING, stopping_exit), /* A consequence of the stop, mostly. */
         [LIFE_EV_ALL_GONE]     = ROW(STOPPING, count_gone),
         [LIFE_EV_SIGNAL]       = ROW(STOPPING, signal_stopping),
@@ -244,6 +245,11 @@ static uint64_t next_random(struct life *l)
     l->random ^= l->random << 25;
     l->random ^= l->random >> 27;
     return l->random * UINT64_C(2685821657736338717);
+}
+
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* output: last lines of the worker it names, or NULL. */
@@ -850,6 +856,34 @@ static int stop_other_round(struct life *l, int64_t now_ns, const struct life_ev
     return 0;
 }
 
+/* A worker elsewhere hangs, or one of ours that was blamed there: what ours are doing, no one can
+ * tell any more once they are told to end. They lose no grace by it. */
+static void look_first(struct life *l, int64_t now_ns)
+{
+    int64_t limit_ns = sooner(l->config.stacks_ns, l->config.grace_ns);
+    if (limit_ns <= 0 || l->alive == 0)
+        return;
+    act(l, LIFE_ACT_STACKS);
+    l->signal_at_ns = now_ns + limit_ns;
+}
+
+/* The server knows of the one that hung by now, and has no words of it where others blamed it. */
+static int stacks_taken(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    int32_t local_rank = l->cause.rank - (int32_t)l->start.rank_base;
+    bool ours = l->cause.kind == MU_CAUSE_NO_PROGRESS && local_rank >= 0 &&
+                local_rank < l->config.hello.nproc;
+    if (ours && !l->failure_said && !l->leaving) {
+        struct mu_cause c = l->cause;
+        c.local_rank = local_rank;
+        note_failure(l, &c, &ev->words);
+        send(l, CTL_FAILED);
+    }
+    if (!l->signalled && !l->killed && !l->gone)
+        signal_workers(l, now_ns);
+    return 0;
+}
+
 static int stop_told(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     if (ev->msg->u.stop.round != l->start.round)
@@ -858,6 +892,8 @@ static int stop_told(struct life *l, int64_t now_ns, const struct life_event *ev
     l->signo = SIGNO_TERM;
     if (l->state == LIFE_RUNNING && l->cause.kind == MU_CAUSE_WORKER_EXIT)
         spare_the_young(l, now_ns);
+    if (l->state == LIFE_RUNNING && l->cause.kind == MU_CAUSE_NO_PROGRESS)
+        look_first(l, now_ns);
     return LIFE_EV_BROKEN;
 }
 
@@ -1078,11 +1114,6 @@ static void beat_and_connect(struct life *l, int64_t now_ns)
     }
     if (now_ns >= l->connect_at_ns)
         try_connect(l);
-}
-
-static int64_t sooner(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 /* Since when something is needed of a server that does not answer: it cannot be reached, or it

@@ -38,9 +38,9 @@ enum life_state {
 /* From the shell, after REACH: REACHED or UNREACHED. From the link: LINK_UP (connected: say hello),
  * LINK_LOST (was up, closed or reset), LINK_FAILED (an attempt failed), and the server's messages.
  * From the workers: SPAWNED, SPAWN_FAILED, WORKER_EXIT, SILENT (who of them gives no sign of life
- * has changed), HUNG (one of them does not for longer than the user allows), ALL_GONE. From the
- * system: SIGNAL (one that is handled), OWNER_GONE (the warden died). From the shell's timer:
- * DEADLINE. */
+ * has changed), HUNG (one of them does not for longer than the user allows), STACKS (they were
+ * taken, as far as they could be), ALL_GONE. From the system: SIGNAL (one that is handled),
+ * OWNER_GONE (the warden died). From the shell's timer: DEADLINE. */
 #define LIFE_EVENTS(X)                                                                             \
     X(LINK_UP)                                                                                     \
     X(LINK_LOST)                                                                                   \
@@ -60,6 +60,7 @@ enum life_state {
     X(WORKER_EXIT)                                                                                 \
     X(SILENT)                                                                                      \
     X(HUNG)                                                                                        \
+    X(STACKS)                                                                                      \
     X(ALL_GONE)                                                                                    \
     X(SIGNAL)                                                                                      \
     X(OWNER_GONE)                                                                                  \
@@ -102,7 +103,8 @@ struct life_event {
                          borrowed   for the call. */
     bool core_dumped; /* WORKER_EXIT, as the next one. */
     bool oom_killed;
-    struct life_words words; /* WORKER_EXIT, HUNG: what is known beyond that; borrowed. */
+    struct life_words words; /* WORKER_EXIT, HUNG, STACKS (of the one that the cause names, where it
+                                is here): what is known beyond that; borrowed. */
     int64_t unix_ms;         /* Wall clock, only copied into causes. */
 };
 
@@ -110,6 +112,7 @@ struct life_event {
  * SEND        make the message with life_message() and send it
  * REACH       try once to connect to life->start's lead; REACHED or UNREACHED follows
  * SPAWN       start the workers of life->start; SPAWNED or SPAWN_FAILED follows at once
+ * STACKS      look what the workers are doing; STACKS follows, in its own time
  * SIGNAL      send life->signo to every worker's group
  * KILL        SIGKILL everything of the round
  * SAY         show the line at life->words + arg to the user
@@ -120,6 +123,7 @@ enum life_action_type {
     LIFE_ACT_SEND,
     LIFE_ACT_REACH,
     LIFE_ACT_SPAWN,
+    LIFE_ACT_STACKS,
     LIFE_ACT_SIGNAL,
     LIFE_ACT_KILL,
     LIFE_ACT_SAY,
@@ -154,6 +158,7 @@ struct life_config {
     int64_t grace_ns; /* SIGTERM to SIGKILL. */
     int64_t join_timeout_ns;   /* How long to try to reach a server at first. */
     int64_t server_timeout_ns; /* How long to go on without one once something is needed of it. */
+    int64_t stacks_ns;         /* How long STACKS may take; 0: nobody asks for it. */
     uint64_t seed;             /* For the jitter of reconnecting. */
     bool serves; /* The server is in this process: when it leaves, the job ends for all. */
     char meeting[MU_RUN_ID_BYTES + MU_HOST_BYTES + 32]; /* "job 'x' at n1:29500"; may be empty. */
