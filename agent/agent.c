@@ -20,7 +20,9 @@
 #include "agent/link/link.h"
 #include "agent/link/reach.h"
 #include "agent/pulse.h"
+#include "agent/stacks.h"
 #include "agent/watchdog.h"
+#include "agent/workers/lines.h"
 #include "agent/workers/output.h"
 #include "agent/workers/plan.h"
 #include "agent/workers/report.h"
@@ -71,6 +73,10 @@ struct agent {
     struct health health;
     struct xid xid;
     char cause_words[MU_MESSAGE_BYTES]; /* Of the worker that failed last. */
+    struct stacks stacks;
+    bool hangs; /* `hang` waits for its stacks. */
+    struct hang_verdict hang;
+    int64_t hang_ns; /* When it was found. */
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -86,6 +92,7 @@ struct agent {
     uint32_t failed_count;
     char
         last_lines[MU_OUTPUT_BYTES]; /* Of the first of them, where its output passes through us. */
+    char tail[MU_TAIL_BYTES];        /* More of them, for the record. */
     struct work_exit consequences[CONSEQUENCES_MAX]; /* Failed by themselves while being stopped. */
     uint32_t consequence_count;
     bool leaving; /* EXIT was decided: handles are being closed. */
@@ -199,7 +206,7 @@ static void forget_failures(struct agent *a)
     }
     a->failed_count = 0;
     a->consequence_count = 0;
-    a->last_lines[0] = '\0';
+    a->last_lines[0] = a->tail[0] = '\0';
 }
 
 /* A fresh port for the next round that this node may lead: a port is never picked and then lost to
@@ -221,10 +228,20 @@ static void on_all_gone(void *arg)
     output_round_over(a->output);
     watchdog_stop(&a->watchdog);
     pulse_stop(&a->pulse);
+    stacks_cancel(&a->stacks);
+    a->hangs = false;
     a->joining_ns = mu_now_ns();
     if (a->life.state == LIFE_STOPPING)
         renew_store(a);
     step(a, &(struct life_event){.type = LIFE_EV_ALL_GONE});
+}
+
+static void take_last_lines(struct agent *a, uint32_t local_rank)
+{
+    output_last_lines(a->output, local_rank, MU_TAIL_LINES_MAX, LAST_LINES_MS, a->tail,
+                      sizeof a->tail);
+    lines_show(a->tail, strlen(a->tail), a->o->last_lines, false, a->last_lines,
+               sizeof a->last_lines);
 }
 
 /* What the first one to fail wrote last: its own words, where it left no error file. */
@@ -232,8 +249,7 @@ static void note_last_lines(struct agent *a, struct failed *f, struct plan_error
 {
     if (f != a->failed)
         return;
-    output_last_lines(a->output, f->exit.local_rank, a->o->last_lines, LAST_LINES_MS, a->last_lines,
-                      sizeof a->last_lines);
+    take_last_lines(a, f->exit.local_rank);
     f->has_output = a->last_lines[0] != '\0';
     if (!f->has_output)
         return;
@@ -286,6 +302,18 @@ static const char *note_failure(struct agent *a, const struct work_exit *e, stru
     return said->failure;
 }
 
+/* As much of a traceback's end as fits, from a line's beginning: what went wrong stands there. */
+static const char *trace_of(const struct failed *f)
+{
+    const char *text = f->error_text;
+    size_t n = text != NULL ? strlen(text) : 0;
+    if (n < MU_TRACE_BYTES)
+        return text;
+    text += n - (MU_TRACE_BYTES - 1);
+    const char *line = strchr(text, '\n');
+    return line != NULL && line[1] != '\0' ? line + 1 : text;
+}
+
 /* Does the report speak of it? What ends because we stop it does not, nor what fails here after a
  * failure elsewhere: its cause is told by those who saw it. */
 static bool is_of_interest(const struct agent *a, const struct work_exit *e)
@@ -316,15 +344,21 @@ static void note_exit(void *arg, const struct work_exit *e)
                             .local_rank = e->local_rank,
                             .status = e->status,
                             .by_itself = e->by_itself,
+                            .core_dumped = e->core_dumped,
+                            .oom_killed = e->oom_killed,
                             .names_rank = said != NULL && said->blame >= 0,
                             .named = said != NULL ? said->blame : -1};
     struct plan_error pe = {0};
-    if (is_of_interest(a, e))
+    if (is_of_interest(a, e)) {
         ev.text = add_kernels_words(a, e, note_failure(a, e, &pe));
-    else
+        ev.words.trace = trace_of(&a->failed[a->failed_count - 1]);
+    } else {
         note_consequence(a, e);
-    if (a->failed_count == 1)
-        ev.output = a->last_lines;
+    }
+    if (a->failed_count == 1) {
+        ev.words.output = a->last_lines;
+        ev.words.tail = a->tail;
+    }
     note_end(a, e, ev.text);
     step(a, &ev);
     plan_error_fini(&pe);
@@ -549,6 +583,80 @@ static void say_outcome(const struct agent *a)
     copy_error_file(a);
 }
 
+/* ------------------------------------------------------------------ stacks */
+
+/* As much of their beginning as the record holds: the first thread, or who said why it knows
+ * nothing. NULL: there is nothing. */
+static const char *stacks_of(struct agent *a, uint32_t local_rank)
+{
+    static char text[MU_TRACE_BYTES];
+    struct stacks_worker w;
+    for (uint32_t i = 0; i < stacks_count(&a->stacks); i++) {
+        const char *all = stacks_text(&a->stacks, i, &w);
+        if (w.local_rank != local_rank || all[0] == '\0')
+            continue;
+        (void)snprintf(text, sizeof text, "%s", all); /* Cut, but for a worker of few threads. */
+        return text;
+    }
+    return NULL;
+}
+
+static void write_stacks(struct agent *a)
+{
+    struct stacks_worker w;
+    struct mu_err err = {0};
+    for (uint32_t i = 0; a->o->log_dir != NULL && i < stacks_count(&a->stacks); i++) {
+        const char *text = stacks_text(&a->stacks, i, &w);
+        if (text[0] != '\0' && plan_write_stacks(a->plan, w.local_rank, text, &err) < 0) {
+            say_err(a, &err); /* The others would fare no better. */
+            return;
+        }
+    }
+}
+
+static void tell_hung(struct agent *a);
+
+static void on_stacks(void *arg)
+{
+    struct agent *a = arg;
+    if (stacks_count(&a->stacks) > 0) {
+        MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+        mu_buf_init(&b, mu_mem_default());
+        stacks_describe(&a->stacks, a->o->hang_hook_timeout_ns, &b);
+        if (a->o->log_dir != NULL && !a->o->no_files)
+            (void)mu_buf_addf(&b, ": see stacks.log of each worker in %s", a->o->log_dir);
+        say(a, mu_buf_cstr(&b));
+        write_stacks(a);
+    }
+    if (a->life.state == LIFE_STOPPING) {
+        uint32_t named = (uint32_t)(a->life.cause.rank - (int32_t)a->life.start.rank_base);
+        step(a,
+             &(struct life_event){.type = LIFE_EV_STACKS, .words = {.trace = stacks_of(a, named)}});
+    } else if (a->hangs) {
+        a->hangs = false;
+        tell_hung(a);
+    }
+}
+
+/* Of all workers that live, the one that hangs first. Returns false where on_stacks() will not
+ * come. */
+static bool take_stacks(struct agent *a, uint32_t first)
+{
+    struct stacks_worker v[MU_WORKERS_MAX];
+    uint32_t count = 0;
+    if (stacks_is_busy(&a->stacks))
+        return true;
+    for (uint32_t i = 0; i < a->o->nproc; i++) {
+        uint32_t local_rank = first >= a->o->nproc ? i : (first + i) % a->o->nproc;
+        if (work_is_there(a->work, local_rank))
+            v[count++] =
+                (struct stacks_worker){.local_rank = local_rank,
+                                       .rank = (uint32_t)a->life.start.rank_base + local_rank,
+                                       .pid = a->life.pids[local_rank]};
+    }
+    return stacks_take(&a->stacks, v, count, a->o->hang_hook_timeout_ns);
+}
+
 static void on_link_closed(void *arg)
 {
     struct agent *a = arg;
@@ -631,6 +739,7 @@ static void leave(struct agent *a)
     pulse_close(&a->pulse);
     health_close(&a->health);
     xid_close(&a->xid);
+    stacks_close(&a->stacks);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -680,6 +789,10 @@ static void carry_out(struct agent *a, const struct life_action *action)
         if (a->o->health_check != NULL)
             health_cancel(&a->health);
         spawn(a);
+        break;
+    case LIFE_ACT_STACKS:
+        if (!take_stacks(a, UINT32_MAX))
+            step(a, &(struct life_event){.type = LIFE_EV_STACKS});
         break;
     case LIFE_ACT_SIGNAL:
         if (!a->life.leaving) /* Where we are told to leave, nobody asks what failed. */
@@ -887,17 +1000,17 @@ static void on_stuck(void *arg, const char *text)
 }
 
 /* A worker hangs, and the user has set a limit for that. */
-static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
+static void tell_hung(struct agent *a)
 {
-    struct agent *a = arg;
+    const struct hang_verdict *v = &a->hang;
     char since[32];
     char last[48] = "";
     char text[MU_MESSAGE_BYTES];
-    int64_t still_ns = now_ns - v->since_ns;
+    int64_t still_ns = a->hang_ns - v->since_ns;
     const struct talk_said *said = work_said(a->work, v->local_rank);
     if (a->life.state != LIFE_RUNNING)
         return; /* It is being stopped already. */
-    (void)mu_iso8601(mu_unix_ms() - still_ns / MU_NS_PER_MS, since);
+    (void)mu_iso8601(mu_unix_ms() - (mu_now_ns() - v->since_ns) / MU_NS_PER_MS, since);
     if (v->has_step)
         (void)snprintf(last, sizeof last, ", the last step was %" PRId64, v->step);
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
@@ -914,12 +1027,24 @@ static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
     if (v->in_section && said != NULL)
         (void)mu_buf_addf(&b, ", in section '%s'", said->section);
     (void)snprintf(text, sizeof text, "%s", mu_buf_cstr(&b));
-    output_last_lines(a->output, v->local_rank, a->o->last_lines, LAST_LINES_MS, a->last_lines,
-                      sizeof a->last_lines);
+    take_last_lines(a, v->local_rank);
     step(a, &(struct life_event){.type = LIFE_EV_HUNG,
                                  .local_rank = v->local_rank,
                                  .text = text,
-                                 .output = a->last_lines});
+                                 .words = {.output = a->last_lines,
+                                           .tail = a->tail,
+                                           .trace = stacks_of(a, v->local_rank)}});
+}
+
+/* Its stacks first: the round goes on meanwhile, as it has for long. */
+static void on_hung(void *arg, const struct hang_verdict *v, int64_t now_ns)
+{
+    struct agent *a = arg;
+    a->hang = *v;
+    a->hang_ns = now_ns;
+    a->hangs = a->life.state == LIFE_RUNNING;
+    if (a->hangs && !take_stacks(a, v->local_rank))
+        on_stacks(a);
 }
 
 static void on_health(void *arg, enum health_verdict verdict, const char *text)
@@ -976,6 +1101,11 @@ static int make_hello(struct agent *a, struct ctl_hello *h, struct mu_err *err)
     return 0;
 }
 
+static bool hook_is_off(const struct agent_options *o)
+{
+    return o->hang_hook != NULL && o->hang_hook[0] == '\0';
+}
+
 static int make_life(struct agent *a, struct mu_err *err)
 {
     struct life_config c = {.grace_ns = a->o->shutdown_timeout_ns,
@@ -983,6 +1113,7 @@ static int make_life(struct agent *a, struct mu_err *err)
                             .server_timeout_ns = a->o->server_timeout_ns,
                             .checks_health = a->o->health_check != NULL,
                             .recheck_ns = a->o->health_interval_ns,
+                            .stacks_ns = hook_is_off(a->o) ? 0 : a->o->hang_hook_timeout_ns,
                             .seed = (uint64_t)mu_now_ns() ^ (uint64_t)getpid() << 32};
     int r = make_hello(a, &c.hello, err);
     if (r < 0)
@@ -1214,6 +1345,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     (void)uv_timer_init(&a.loop, &a.timer);
     (void)uv_timer_init(&a.loop, &a.goodbye);
     first_init(&a.first, &a.loop);
+    stacks_init(&a.stacks, &a.loop, options->hang_hook, on_stacks, &a);
     a.timer.data = &a;
     a.goodbye.data = &a;
     if (set_up(&a, &err) < 0) {
@@ -1234,6 +1366,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     free(a.failed);
     plan_free(a.plan);
     life_fini(&a.life);
+    stacks_fini(&a.stacks);
     (void)uv_loop_close(&a.loop);
     if (a.lookups_left) { /* libuv would wait for its threads. */
         (void)fflush(NULL);

@@ -2,6 +2,7 @@
 #include "agent/hosting.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -71,8 +72,12 @@ int hosting_reserve_store(struct hosting *h, uint16_t *ret_port, struct mu_err *
     if (h->next_store_fd < 0) {
         int fd = mu_listen(h->store_host, h->store_port_wanted, MU_LISTEN_BACKLOG,
                            &h->next_store_port, err);
-        if (fd < 0)
+        if (fd < 0) {
+            bool full = err->code == -EMFILE || err->code == -ENFILE;
+            (void)snprintf(h->store_why, sizeof h->store_why, "%.150s%s", err->msg,
+                           full ? ": raise the limit of open files (ulimit -n)" : "");
             return mu_err_wrap(err, "a port for the worker store");
+        }
         h->next_store_fd = fd;
     }
     *ret_port = h->next_store_port;
@@ -102,7 +107,8 @@ int hosting_open_store(struct hosting *h, struct mu_err *err)
                    : 0;
     MU_ASSERT(h->store == NULL);
     if (h->next_store_fd < 0)
-        return mu_err_set(err, -EMFILE, "no port could be bound for the worker store");
+        return mu_err_set(err, -EMFILE, "no port could be bound for the worker store%s%s",
+                          h->store_why[0] != '\0' ? ": " : "", h->store_why);
     struct srv_config c = config_for(SRV_STORE, h->store_host, 0);
     c.listen_fd = h->next_store_fd;
     int r = srv_start(h->loop, &c, &h->store, err);

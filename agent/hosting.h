@@ -19,8 +19,9 @@ struct hosting {
     struct srv *store; /* Of the round that we lead; NULL: none. */
     int life_fd;       /* Listens as long as this process lives; -1: does not. */
     uint16_t life_port;
-    bool life_at_all;  /* At every address. */
-    int next_store_fd; /* Bound and listening for a round to come; -1: none. */
+    bool life_at_all;    /* At every address. */
+    int next_store_fd;   /* Bound and listening for a round to come; -1: none. */
+    char store_why[224]; /* Why there was no port for it last. */
     uint16_t next_store_port;
     uint16_t store_port_wanted; /* --store-port; 0: any free one. */
     char store_host[64];        /* Address it is bound to; "*": every address. */

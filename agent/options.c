@@ -539,6 +539,7 @@ static int set_defaults(struct reading *rd)
                                     .connect_timeout_ns = INT64_C(60000000000),
                                     .server_timeout_ns = INT64_C(60000000000),
                                     .last_lines = 10,
+                                    .hang_hook_timeout_ns = INT64_C(10000000000),
                                     .shutdown_timeout_ns = MU_GRACE_NS,
                                     .health_timeout_ns = MU_HEALTH_TIMEOUT_NS,
                                     .health_interval_ns = MU_HEALTH_GAP_NS,

@@ -114,6 +114,8 @@ struct agent_options {
     int64_t health_timeout_ns;
     int64_t health_interval_ns; /* From one that failed to the next, at first. */
     bool leave_quarantine;
+    const char *hang_hook; /* NULL: what is there; "": nothing. */
+    int64_t hang_hook_timeout_ns;
     int signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
     const char *signals_text; /* As given: workers see it. */

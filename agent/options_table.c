@@ -447,6 +447,18 @@ static int set_leave_quarantine(struct reading *rd, const char *text, const char
     return 0;
 }
 
+static int set_hang_hook(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->o->hang_hook = strcmp(text, "none") == 0 ? "" : text;
+    return 0;
+}
+
+static int set_hang_hook_timeout(struct reading *rd, const char *text, const char *what)
+{
+    return seconds(rd, text, 0, what, &rd->o->hang_hook_timeout_ns);
+}
+
 static int set_virtual_local_rank(struct reading *rd, const char *text, const char *what)
 {
     (void)text;
@@ -662,6 +674,14 @@ const struct option_row option_rows[] = {
      "From a check that failed to the next one; twice as long each time, up to 10 min."},
     {"leave-quarantine", 0, OPTION_OWN | OPTION_NO_PET, NULL, set_leave_quarantine, NULL,
      "Forgives the failures that began on this host: a node set aside for them (rdzv-server --quarantine) is counted on again."},
+    {"hang-hook", 0, OPTION_OWN, "CMD", set_hang_hook, NULL,
+     "What is run for each worker of a node before a round that hangs is stopped, by sh, with MUSTER_HANG_PID, MUSTER_HANG_RANK and "
+     "MUSTER_HANG_LOCAL_RANK in its environment. What it writes, up to 64 KiB, goes to stacks.log in the worker's folder where --log-dir is "
+     "given, and for the one that hangs to the server's incident. Default: py-spy for Python workers, else gdb, as far as they are in PATH; "
+     "else /proc's stack, wchan and status of each thread, which is also asked where the command writes nothing. none: nothing is run or read."},
+    {"hang-hook-timeout", 0, OPTION_OWN, "SECONDS", set_hang_hook_timeout, "10",
+     "How long that may take for all workers of a node together; what still runs then is killed. Where another node's worker hangs, the workers here "
+     "are told to end that much later, or at most --shutdown-timeout."},
     {"label", 0, OPTION_OWN, NULL, set_label, NULL,
      "What workers write to the console plainly gets --tee's prefix before each line, too. No files."},
     {"server-timeout", 0, OPTION_OWN, "SECONDS", set_server_timeout, "60",

@@ -126,7 +126,8 @@ void mu_cause_sentence(const struct mu_cause *c, struct mu_buf *b)
         break;
     case MU_CAUSE_WORKER_SIGNAL:
         who(c, b);
-        (void)mu_buf_addf(b, "was ended by %s", mu_signal_name(c->signo, buf));
+        (void)mu_buf_addf(b, "was ended by %s%s", mu_signal_name(c->signo, buf),
+                          c->core_dumped != 0 ? " (core dumped)" : "");
         where(c, b);
         break;
     case MU_CAUSE_SPAWN_FAILED:

@@ -42,6 +42,8 @@ struct mu_cause {
     int32_t signo;     /* For WORKER_SIGNAL. */
     int32_t blame;     /* Rank that the worker names: it fails because that one did. -1: nobody. */
     int32_t step;      /* The last one that the worker reported; -1: none. */
+    int32_t core_dumped;   /* 1: it left a core. */
+    int32_t out_of_memory; /* 1: the kernel killed it for memory, as far as that can be known. */
     uint32_t round;
     int64_t at_unix_ms; /* By the clock of the host it happened on. */
     char host[MU_HOST_BYTES];

@@ -146,6 +146,9 @@ static const struct {
     {"blame", offsetof(struct mu_cause, blame), -1,
      "rank that the worker names as the one that failed before it, -1: nobody"},
     {"step", offsetof(struct mu_cause, step), -1, "last step that the worker reported, -1: none"},
+    {"core_dumped", offsetof(struct mu_cause, core_dumped), 0, "1: it left a core"},
+    {"out_of_memory", offsetof(struct mu_cause, out_of_memory), 0,
+     "1: the kernel killed it for memory"},
 };
 
 struct schema {

@@ -134,7 +134,10 @@
 #define CTL_FAILED_FIELDS(STR, INT, INTS, CAUSE)                                                   \
     INT(round, 1, UINT32_MAX, 1, 1, "the round")                                                   \
     CAUSE(cause, "what failed first on this node")                                                 \
-    STR(output, MU_OUTPUT_BYTES, 0, "last lines of that worker, where they are known")
+    STR(output, MU_OUTPUT_BYTES, 0, "last lines of that worker, where they are known")             \
+    STR(tail, MU_TAIL_BYTES, 0, "more of them, for the record of the round's end")                 \
+    STR(trace, MU_TRACE_BYTES, 0,                                                                  \
+        "where it failed: the traceback of its error file, or the stacks of one that hung")
 
 #define CTL_SILENT_FIELDS(STR, INT, INTS, CAUSE)                                                   \
     INT(round, 1, UINT32_MAX, 1, 1, "the round")                                                   \
@@ -156,7 +159,13 @@
     INT(round, 1, UINT32_MAX, 1, 1, "the round: no process of it is left on this node")            \
     INT(store_port, 0, 65535, 1, 0, "a fresh port bound for the next round's worker store")        \
     INT(unready, 0, 1, 0, 0, "1: its health is being checked: health says when it is ready")       \
-    INTS(exits, "by local rank: exit status, or minus the signal's number; -1000: not known")
+    INTS(exits, "by local rank: exit status, or minus the signal's number; -1000: not known")      \
+    INT(stop_ms, -1, INT32_MAX, 0, -1,                                                             \
+        "from the order to stop until the last worker had ended; -1: not known")                   \
+    INT(reclaim_ms, -1, INT32_MAX, 0, -1, "and from then until nothing was left; -1: not known")   \
+    INTS(late, "two numbers each: local rank of a worker that failed by itself after the round "   \
+               "was to be stopped, and how many milliseconds before this message")                 \
+    INT(late_count, 0, MU_WORKERS_MAX, 0, 0, "how many these were; the list holds the first 16")
 
 #define CTL_HEALTH_FIELDS(STR, INT, INTS, CAUSE)                                                   \
     INT(ok, 0, 1, 1, 1, "1: it can be counted on; 0: its check failed, and is tried again")        \

@@ -18,6 +18,12 @@
 #define MU_OUTPUT_BYTES                                                                            \
     2048 /* Last lines of the worker that failed first: a screen at most, told to every node. */
 #define MU_OUTPUT_LINES_MAX 20 /* All that an agent says at the end stays within 40. */
+#define MU_TAIL_BYTES                                                                              \
+    8192 /* The same for the record of a round's end, which is told to the server alone: */
+#define MU_TAIL_LINES_MAX 50
+#define MU_TRACE_BYTES                                                                             \
+    8192 /* Where it failed: a traceback of some 60 calls, or the stacks of a few threads. */
+#define MU_CONSEQUENCES_MAX 16 /* Described one by one; more are counted. */
 
 /* --- a job --- */
 #define MU_NODES_MAX 65536 /* Nodes of one job, spares included. */

@@ -10,7 +10,7 @@
 struct cli_http {
     CURL *curl;
     char where[300];
-    char url[400];
+    char url[1024];
     size_t url_base;
     char why[CURL_ERROR_SIZE];
 };
@@ -111,6 +111,7 @@ int cli_http_get(struct cli_http *h,
         return 0;
     struct mu_str said = mu_str_of(body->p, body->n < 120 ? body->n : 120);
     char shown[160];
-    return mu_err_set(err, -EPROTO, "%s answered %s with HTTP status %ld: %s", h->where, path,
-                      status, mu_quote(shown, sizeof shown, said));
+    return mu_err_set(err, status == 404 ? -ENODATA : -EPROTO,
+                      "%s answered %s with HTTP status %ld: %s", h->where, path, status,
+                      mu_quote(shown, sizeof shown, said));
 }

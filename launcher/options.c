@@ -91,7 +91,7 @@ static int set_version(struct cli_options *o, const char *text, struct mu_err *e
 static const struct option options[] = {
     {"rdzv", 'r', "HOST[:PORT]", set_rdzv, "the rdzv-server to ask, or the node-agent that hosts the rendezvous; default $MUSTER_RDZV, else localhost:29500"},
     {"watch", 'w', "[SECONDS]", set_watch, "show it again and again, every second or as often as said; with a JOB until it ends, with its outcome as exit status"},
-    {"json", 'j', NULL, set_json, "as JSON, with the names of docs/status.md; with --watch one line each time"},
+    {"json", 'j', NULL, set_json, "as JSON, with the names of docs/status.md and docs/incidents.md; with --watch one line each time"},
     {"timeout", 't', "SECONDS", set_timeout, "how long an answer may take; default 5"},
     {"color", 0, "auto|always|never", set_colour, "colours; default auto: on a terminal, unless NO_COLOR is set"},
     {"version", 0, NULL, set_version, "print the version and exit"},
@@ -187,9 +187,14 @@ static int take_argument(struct cli_options *o, const char *word, struct mu_err 
         o->job = word;
         return 0;
     }
+    if (o->verb == CLI_INCIDENTS && o->number == 0)
+        return mu_parse_u32(word, 1, UINT32_MAX, "muster incidents JOB N: N", &o->number, err);
     (void)mu_quote(shown, sizeof shown, mu_str_of(word, strlen(word)));
     return mu_err_set(err, -EINVAL, "muster %s takes %s: %s is one too many", verbs[o->verb].word,
-                      verbs[o->verb].argument != NULL ? "one job" : "no argument", shown);
+                      o->verb == CLI_INCIDENTS          ? "one job and a number"
+                      : verbs[o->verb].argument != NULL ? "one job"
+                                                        : "no argument",
+                      shown);
 }
 
 int cli_options_parse(
@@ -215,6 +220,10 @@ int cli_options_parse(
     if (o->verb == CLI_VERB_COUNT)
         return mu_err_set(err, -EINVAL,
                           "a command is missing: muster status, or muster --help for all");
+    if (o->verb == CLI_INCIDENTS && o->watch)
+        return mu_err_set(err, -EINVAL,
+                          "--watch does not go with muster incidents: muster status JOB --watch "
+                          "follows a job");
     if (o->server.host[0] != '\0')
         return 0;
     bool has_env = rdzv_env != NULL && rdzv_env[0] != '\0';
@@ -274,6 +283,7 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
         "\nExamples:\n"
         "  muster status                          what runs on this machine's server\n"
         "  muster status train --watch -r n1      follow one job until it ends\n"
+        "  muster incidents train 3               all about the third end of a round\n"
         "  muster %-31s %s\n",
         verb == CLI_WORKERS ? "workers train --json | jq" : "nodes -r n1:29500 --json | jq",
         "for programs");

@@ -18,7 +18,9 @@
     X(STATUS, "status", "JOB", "what runs, what failed first, and what happens next")              \
     X(JOBS, "jobs", NULL, "every job in a line, those that are over too")                          \
     X(NODES, "nodes", "JOB", "every node of the living jobs, or of one job")                       \
-    X(WORKERS, "workers", "JOB", "every worker: its rank, host, process id, and how it ended")
+    X(WORKERS, "workers", "JOB", "every worker: its rank, host, process id, and how it ended")     \
+    X(INCIDENTS, "incidents", "JOB [N]",                                                           \
+      "why each round ended, or all about the end that has number N")
 #define X(NAME, word, argument, doc) CLI_##NAME,
 enum cli_verb {
     CLI_VERBS(X) CLI_VERB_COUNT
@@ -35,6 +37,7 @@ struct cli_options {
     enum cli_verb verb;
     struct mu_endpoint server;
     const char *job; /* Borrowed from argv; NULL: not given. */
+    uint32_t number; /* Of an incident; 0: not given. */
     int64_t timeout_ns;
     int64_t interval_ns;
     bool watch;

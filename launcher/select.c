@@ -73,8 +73,9 @@ cJSON *cli_select(const cJSON *answer, enum cli_verb verb, const char *job_id)
     cJSON *list = cJSON_CreateArray();
     if (list == NULL)
         return NULL;
-    bool whole = verb == CLI_JOBS ? add_jobs(list, answer)
-                                  : add_nodes(list, answer, verb == CLI_WORKERS, job_id);
+    bool whole = verb == CLI_INCIDENTS ? true
+                 : verb == CLI_JOBS    ? add_jobs(list, answer)
+                                       : add_nodes(list, answer, verb == CLI_WORKERS, job_id);
     if (!whole) {
         cJSON_Delete(list);
         return NULL;

@@ -9,7 +9,8 @@
 
 /* status: the whole answer, or the job. jobs: a list of jobs without their nodes. nodes: a list of
  * nodes, each with its "job". workers: a list of workers, each with its "job", "host" and
- * "node_rank". A new tree, the caller's; NULL without memory. job_id as in pages.h. */
+ * "node_rank". incidents: nothing, as they are another answer. A new tree, the caller's; NULL
+ * without memory. job_id as in pages.h. */
 cJSON *cli_select(const cJSON *answer, enum cli_verb verb, const char *job_id);
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "launcher/answer.h"
 #include "launcher/http.h"
+#include "launcher/incidents.h"
 #include "launcher/pages.h"
 #include "launcher/select.h"
 
@@ -49,19 +50,25 @@ static int put(const struct mu_buf *b)
     return good ? 0 : -EIO;
 }
 
-static int draw_json(struct view *v, const cJSON *answer, struct mu_err *err)
+static int draw_part(struct view *v, const cJSON *part, struct mu_err *err)
 {
-    cJSON *part = cli_select(answer, v->o->verb, v->o->job);
     char *text = part == NULL  ? NULL
                  : v->o->watch ? cJSON_PrintUnformatted(part)
                                : cJSON_Print(part);
-    cJSON_Delete(part);
     if (text == NULL)
         return mu_err_set(err, -ENOMEM, "no memory for the answer");
     mu_buf_reset(&v->page);
     (void)mu_buf_addf(&v->page, "%s\n", text);
     cJSON_free(text);
     return v->page.oom ? mu_err_set(err, -ENOMEM, "no memory for the answer") : put(&v->page);
+}
+
+static int draw_json(struct view *v, const cJSON *answer, struct mu_err *err)
+{
+    cJSON *part = cli_select(answer, v->o->verb, v->o->job);
+    int r = draw_part(v, part, err);
+    cJSON_Delete(part);
+    return r;
 }
 
 /* From the terminal's upper left corner, each line's rest and what is below cleared: no flicker. */
@@ -97,6 +104,7 @@ static int draw_text(struct view *v, const cJSON *answer, const char *trouble, s
     case CLI_WORKERS:
         cli_page_workers(&v->plain, answer, v->o->job, &style);
         break;
+    case CLI_INCIDENTS: /* From other answers: show_incidents(). */
     case CLI_VERB_COUNT:
         break;
     }
@@ -209,6 +217,118 @@ static int show(struct view *v, struct mu_err *err)
     return status < 0 ? 1 : status;
 }
 
+/* --- incidents: an answer of its own for each job --- */
+
+/* "/jobs/ID/incidents", the id's bytes escaped as RFC 3986 wants it. */
+static void incidents_path(const char *id, struct mu_buf *path)
+{
+    mu_buf_reset(path);
+    (void)mu_buf_adds(path, "/jobs/");
+    for (const unsigned char *p = (const unsigned char *)id; *p != '\0'; p++) {
+        bool plain = (*p >= '0' && *p <= '9') || (*p >= 'A' && *p <= 'Z') ||
+                     (*p >= 'a' && *p <= 'z') || strchr("-._~", *p) != NULL;
+        if (plain)
+            (void)mu_buf_add(path, p, 1);
+        else
+            (void)mu_buf_addf(path, "%%%02X", *p);
+    }
+    (void)mu_buf_adds(path, "/incidents");
+}
+
+/* The server has no such page: is it the job that is missing, or the page? */
+static int explain_missing(struct view *v, const char *id, struct mu_err *err)
+{
+    cJSON *answer = ask(v, err);
+    if (answer == NULL)
+        return -EPROTO;
+    if (cli_job_find(answer, id) == NULL)
+        (void)no_such_job(v, answer, err);
+    else
+        (void)mu_err_set(err, -ENOTSUP,
+                         "the rdzv-server at %s is of version %.20s, which keeps no incidents: "
+                         "muster status shows the last cause",
+                         cli_http_where(v->http), cli_text(answer, "version"));
+    cJSON_Delete(answer);
+    return -ENOENT;
+}
+
+/* One job's answer. The tree is the caller's; NULL with a sentence. */
+static cJSON *ask_incidents(struct view *v, const char *id, struct mu_err *err)
+{
+    incidents_path(id, &v->page);
+    int r = v->page.oom
+                ? mu_err_set(err, -ENOMEM, "no memory for the question")
+                : cli_http_get(v->http, mu_buf_cstr(&v->page), v->o->timeout_ns, &v->body, err);
+    if (r == -ENODATA)
+        (void)explain_missing(v, id, err);
+    if (r < 0)
+        return NULL;
+    cJSON *answer = cJSON_ParseWithLength(v->body.p, v->body.n);
+    if (cli_list(answer, "incidents") != NULL)
+        return answer;
+    cJSON_Delete(answer);
+    (void)mu_err_set(err, -EPROTO,
+                     "%s answers HTTP, but not as an rdzv-server: is this the right port?",
+                     cli_http_where(v->http));
+    return NULL;
+}
+
+/* The answers of all jobs, or of the one that is meant. A job that is dropped between two questions
+ * is left out. */
+static cJSON *gather_incidents(struct view *v, struct mu_err *err)
+{
+    cJSON *answers = cJSON_CreateArray();
+    cJSON *status = v->o->job == NULL ? ask(v, err) : NULL;
+    const cJSON *job = NULL;
+    bool good = answers != NULL && (v->o->job != NULL || status != NULL);
+    if (v->o->job != NULL) {
+        cJSON *answer = ask_incidents(v, v->o->job, err);
+        good = good && answer != NULL && cJSON_AddItemToArray(answers, answer);
+    }
+    cJSON_ArrayForEach(job, cli_list(status, "jobs"))
+    {
+        const char *id = cli_text(job, "id");
+        struct mu_err gone = {0};
+        if (cli_job_find(status, id) != job)
+            continue; /* Of several with one id the server means one. */
+        cJSON *answer = ask_incidents(v, id, &gone);
+        if (answer != NULL)
+            (void)cJSON_AddItemToArray(answers, answer);
+    }
+    cJSON_Delete(status);
+    if (good)
+        return answers;
+    if (err->msg[0] == '\0')
+        (void)mu_err_set(err, -ENOMEM, "no memory for the answer");
+    cJSON_Delete(answers);
+    return NULL;
+}
+
+static int show_incidents(struct view *v, struct mu_err *err)
+{
+    struct cli_style style = style_of(v);
+    cJSON *answers = gather_incidents(v, err);
+    if (answers == NULL)
+        return 1;
+    const cJSON *only = v->o->job != NULL ? cJSON_GetArrayItem(answers, 0) : NULL;
+    const cJSON *one = v->o->number > 0 ? cli_incident_find(only, v->o->number, err) : NULL;
+    int r = 0;
+    if (v->o->number > 0 && one == NULL) {
+        r = -ENOENT;
+    } else if (v->o->json) {
+        r = draw_part(v, one != NULL ? one : only != NULL ? only : answers, err);
+    } else {
+        mu_buf_reset(&v->page);
+        if (one != NULL)
+            cli_page_incident(&v->page, only, one, &style);
+        else
+            cli_page_incidents(&v->page, answers, &style);
+        r = v->page.oom ? mu_err_set(err, -ENOMEM, "no memory for the page") : put(&v->page);
+    }
+    cJSON_Delete(answers);
+    return r < 0;
+}
+
 int cli_show(const struct cli_options *o)
 {
     struct mu_err err = {0};
@@ -217,7 +337,9 @@ int cli_show(const struct cli_options *o)
     mu_buf_init(&v.page, mu_mem_default());
     mu_buf_init(&v.plain, mu_mem_default());
     v.http = cli_http_new(&o->server, &err);
-    int status = v.http != NULL ? show(&v, &err) : 1;
+    int status = v.http == NULL             ? 1
+                 : o->verb == CLI_INCIDENTS ? show_incidents(&v, &err)
+                                            : show(&v, &err);
     if (ferror(stdout))
         (void)mu_err_set(&err, -EIO, "standard output takes no more: %s", strerror(errno));
     if (status != 0 && err.msg[0] != '\0')

@@ -37,8 +37,8 @@ static life_row_fn greet, link_lost, link_failed, beat_answered, welcome, refuse
 static life_row_fn go_told, reached_lead, unreached_lead, start_workers, checking_deadline;
 static life_row_fn start, start_again, start_too_late, stop_other_round, stop_told, stop_again,
     end_here, end_first_stop, end_noted;
-static life_row_fn spawned, spawn_failed, worker_exit, tell_silent, worker_hung, stopping_exit,
-    note_gone, count_gone;
+static life_row_fn spawned, spawn_failed, worker_exit, tell_silent, worker_hung, stacks_taken,
+    stopping_exit, note_gone, count_gone;
 static life_row_fn signal_idle, signal_running, signal_finished, signal_stopping;
 static life_row_fn owner_running, owner_stopping;
 static life_row_fn joining_deadline, running_deadline, finished_deadline, stopping_deadline,
@@ -154,6 +154,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_BEAT]         = ROW(STOPPING, beat_answered),
         [LIFE_EV_REACHED]      = ROW(STOPPING, NULL),          /* Too late: the round is being stopped. */
         [LIFE_EV_UNREACHED]    = ROW(STOPPING, NULL),
+        [LIFE_EV_STACKS]       = ROW(STOPPING, stacks_taken),
         [LIFE_EV_WORKER_EXIT]  = ROW(STOPPING, stopping_exit), /* A consequence of the stop, mostly. */
         [LIFE_EV_ALL_GONE]     = ROW(STOPPING, count_gone),
         [LIFE_EV_CHECKED]      = ROW(STOPPING, NULL),
@@ -254,6 +255,11 @@ static uint64_t next_random(struct life *l)
     return l->random * UINT64_C(2685821657736338717);
 }
 
+static int64_t sooner(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* output: last lines of the worker it names, or NULL. */
 static void take_cause(struct life *l, const struct mu_cause *c, const char *output)
 {
@@ -277,22 +283,31 @@ cause_here(const struct life *l, enum mu_cause_kind kind, const char *text, int6
     return c;
 }
 
-static void note_failure(struct life *l, const struct mu_cause *c, const char *output)
+static void put_words(char *dst, size_t cap, const char *text)
+{
+    (void)snprintf(dst, cap, "%s", text != NULL ? text : ""); /* Cut words are words. */
+}
+
+static void note_failure(struct life *l, const struct mu_cause *c, const struct life_words *w)
 {
     l->failure = *c;
     l->failure_said = true;
-    (void)snprintf(l->failure_output, sizeof l->failure_output, "%s", output != NULL ? output : "");
+    put_words(l->failure_output, sizeof l->failure_output, w->output);
+    put_words(l->failure_tail, sizeof l->failure_tail, w->tail);
+    put_words(l->failure_trace, sizeof l->failure_trace, w->trace);
 }
 
 /* The round failed or must be left here: our own cause, until the server tells the first one. */
-static void fail_here(struct life *l, const struct mu_cause *c, const char *output)
+static void fail_here(struct life *l, const struct mu_cause *c, const struct life_words *w)
 {
+    static const struct life_words none;
+    w = w != NULL ? w : &none;
     if (l->failure_untold)
         return;
-    note_failure(l, c, output);
+    note_failure(l, c, w);
     l->failure_untold = true;
     if (!l->has_cause)
-        take_cause(l, c, output);
+        take_cause(l, c, w->output);
     send(l, CTL_FAILED);
 }
 
@@ -517,6 +532,9 @@ static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
         l->steps[i] = -1;
     }
     l->steps_untold = false;
+    l->late_count = 0;
+    l->last_exit_ns = 0;
+    l->stop_ms = l->reclaim_ms = -1;
     if (now_ns >= fence_at(l))
         return fence(l, ev->unix_ms); /* It was so long under way that the round may be over. */
     if (l->start.reach_ms == 0)
@@ -628,12 +646,19 @@ static void spare_the_young(struct life *l, int64_t now_ns)
     l->signal_at_ns = age_ns < YOUNG_NS ? now_ns + age_ns : 0;
 }
 
-static void record_exit(struct life *l, const struct life_event *ev)
+static int32_t whole_ms(int64_t ns)
+{
+    int64_t ms = ns / NS_PER_MS;
+    return ms < 0 ? 0 : ms > INT32_MAX ? INT32_MAX : (int32_t)ms;
+}
+
+static void record_exit(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     MU_ASSERT(ev->local_rank < l->config.hello.nproc &&
               l->exits[ev->local_rank] == EXIT_NOT_KNOWN && l->alive > 0);
     l->exits[ev->local_rank] = ev->status;
     l->alive--;
+    l->last_exit_ns = now_ns;
 }
 
 static struct mu_cause cause_of_exit(const struct life *l, const struct life_event *ev)
@@ -643,13 +668,15 @@ static struct mu_cause cause_of_exit(const struct life *l, const struct life_eve
     c.pid = l->pids[ev->local_rank];
     c.exit_code = ev->status > 0 ? ev->status : 0;
     c.signo = ev->status < 0 ? -ev->status : 0;
+    c.core_dumped = ev->core_dumped;
+    c.out_of_memory = ev->oom_killed;
     c.blame = ev->names_rank && ev->named != c.rank ? ev->named : -1;
     return c;
 }
 
 static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
-    record_exit(l, ev);
+    record_exit(l, now_ns, ev);
     if (ev->status == 0) {
         if (l->alive == 0)
             return LIFE_EV_DONE;
@@ -662,7 +689,7 @@ static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *
     struct mu_cause c = cause_of_exit(l, ev);
     if (ev->status > 0)
         spare_the_young(l, now_ns);
-    fail_here(l, &c, ev->output);
+    fail_here(l, &c, &ev->words);
     return LIFE_EV_BROKEN;
 }
 
@@ -682,7 +709,7 @@ static int worker_hung(struct life *l, int64_t now_ns, const struct life_event *
 {
     struct mu_cause c = cause_of_worker(l, MU_CAUSE_NO_PROGRESS, ev);
     c.pid = l->pids[ev->local_rank];
-    fail_here(l, &c, ev->output);
+    fail_here(l, &c, &ev->words);
     return LIFE_EV_BROKEN;
 }
 
@@ -695,21 +722,36 @@ static int say_finished(struct life *l, int64_t now_ns, const struct life_event 
     return 0;
 }
 
+/* It failed by itself, though something else had failed before: it did not end as it was told. */
+static void note_late(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    bool as_told =
+        ev->status == -l->signo || ev->status == -SIGNO_KILL || ev->status == 128 + l->signo;
+    if (ev->status == 0 || as_told || !l->spawned)
+        return;
+    if (l->late_count < MU_CONSEQUENCES_MAX) {
+        l->late[2 * l->late_count] = (int32_t)ev->local_rank;
+        l->late[2 * l->late_count + 1] = whole_ms(now_ns - l->stop_began_ns);
+    }
+    l->late_count++;
+}
+
 /* Mostly a consequence of the stop. But news of a failure elsewhere can be faster than our notice
  * of the one here that brought it about: what failed before we touched it is told, and whoever
  * knows all of it decides. */
 static int stopping_exit(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
-    record_exit(l, ev);
+    record_exit(l, now_ns, ev);
+    note_late(l, now_ns, ev);
     if (ev->status == 0 || !ev->by_itself || !l->spawned)
         return 0;
     struct mu_cause c = cause_of_exit(l, ev);
     if (l->failure_said && !mu_cause_is_better(&c, &l->failure, true))
         return 0;
-    note_failure(l, &c, ev->output);
+    note_failure(l, &c, &ev->words);
     bool told = l->told_stop_round == l->start.round;
     if (!told && l->has_cause && mu_cause_is_better(&c, &l->cause, true))
-        take_cause(l, &c, ev->output);
+        take_cause(l, &c, ev->words.output);
     send(l, CTL_FAILED);
     return 0;
 }
@@ -729,8 +771,13 @@ static int nothing_left(const struct life *l)
 
 static int count_gone(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
+    int64_t ended_ns = l->last_exit_ns > l->stop_began_ns ? l->last_exit_ns : l->stop_began_ns;
     l->gone = true;
     l->alive = 0; /* Some were never started, where a spawn failed. */
+    l->stop_ms = whole_ms(ended_ns - l->stop_began_ns);
+    l->reclaim_ms = whole_ms(now_ns - ended_ns);
+    for (uint32_t i = 0; i < l->late_count && i < MU_CONSEQUENCES_MAX; i++) /* Backwards. */
+        l->late[2 * i + 1] = whole_ms(now_ns - l->stop_began_ns) - l->late[2 * i + 1];
     return nothing_left(l);
 }
 
@@ -822,6 +869,34 @@ static int stop_other_round(struct life *l, int64_t now_ns, const struct life_ev
     return 0;
 }
 
+/* A worker elsewhere hangs, or one of ours that was blamed there: what ours are doing, no one can
+ * tell any more once they are told to end. They lose no grace by it. */
+static void look_first(struct life *l, int64_t now_ns)
+{
+    int64_t limit_ns = sooner(l->config.stacks_ns, l->config.grace_ns);
+    if (limit_ns <= 0 || l->alive == 0)
+        return;
+    act(l, LIFE_ACT_STACKS);
+    l->signal_at_ns = now_ns + limit_ns;
+}
+
+/* The server knows of the one that hung by now, and has no words of it where others blamed it. */
+static int stacks_taken(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    int32_t local_rank = l->cause.rank - (int32_t)l->start.rank_base;
+    bool ours = l->cause.kind == MU_CAUSE_NO_PROGRESS && local_rank >= 0 &&
+                local_rank < l->config.hello.nproc;
+    if (ours && !l->failure_said && !l->leaving) {
+        struct mu_cause c = l->cause;
+        c.local_rank = local_rank;
+        note_failure(l, &c, &ev->words);
+        send(l, CTL_FAILED);
+    }
+    if (!l->signalled && !l->killed && !l->gone)
+        signal_workers(l, now_ns);
+    return 0;
+}
+
 static int stop_told(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     if (ev->msg->u.stop.round != l->start.round)
@@ -830,6 +905,8 @@ static int stop_told(struct life *l, int64_t now_ns, const struct life_event *ev
     l->signo = SIGNO_TERM;
     if (l->state == LIFE_RUNNING && l->cause.kind == MU_CAUSE_WORKER_EXIT)
         spare_the_young(l, now_ns);
+    if (l->state == LIFE_RUNNING && l->cause.kind == MU_CAUSE_NO_PROGRESS)
+        look_first(l, now_ns);
     return LIFE_EV_BROKEN;
 }
 
@@ -1123,11 +1200,6 @@ static void beat_and_connect(struct life *l, int64_t now_ns)
     }
     if (now_ns >= l->connect_at_ns)
         try_connect(l);
-}
-
-static int64_t sooner(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
 }
 
 /* Since when something is needed of a server that does not answer: it cannot be reached, or it

@@ -40,8 +40,8 @@ enum life_state {
  * (connected: say hello), LINK_LOST (was up, closed or reset), LINK_FAILED (an attempt failed), and
  * the server's messages. From the workers: SPAWNED, SPAWN_FAILED, WORKER_EXIT, SILENT (who of them
  * gives no sign of life has changed), HUNG (one of them does not for longer than the user allows),
- * ALL_GONE. From the system: SIGNAL (one that is handled), OWNER_GONE (the warden died). From the
- * shell's timer: DEADLINE. */
+ * STACKS (they were taken, as far as they could be), ALL_GONE. From the system: SIGNAL (one that is
+ * handled), OWNER_GONE (the warden died). From the shell's timer: DEADLINE. */
 #define LIFE_EVENTS(X)                                                                             \
     X(LINK_UP)                                                                                     \
     X(LINK_LOST)                                                                                   \
@@ -62,6 +62,7 @@ enum life_state {
     X(SILENT)                                                                                      \
     X(CHECKED)                                                                                     \
     X(HUNG)                                                                                        \
+    X(STACKS)                                                                                      \
     X(ALL_GONE)                                                                                    \
     X(SIGNAL)                                                                                      \
     X(OWNER_GONE)                                                                                  \
@@ -79,6 +80,13 @@ enum life_event_type {
 };
 #undef X
 
+/* What is told of a worker's failure beyond the cause; NULL: nothing. */
+struct life_words {
+    const char *output; /* The last lines that it wrote, for everybody. */
+    const char *tail;   /* More of them, for the record. */
+    const char *trace;  /* Where it failed. */
+};
+
 struct life_event {
     enum life_event_type type;
     const struct ctl_msg *msg; /* The server's message, borrowed for the call. */
@@ -94,10 +102,13 @@ struct life_event {
     enum health_verdict verdict; /* CHECKED; text: how it failed, or why nothing is known. */
     const int32_t *pids;         /* SPAWNED: nproc process ids, borrowed for the call. */
     struct ctl_ints silent;      /* SILENT: as the message has it; borrowed for the call. */
-    const char *text;   /* LINK_*, UNREACHED, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL;
-                           borrowed   for the call. */
-    const char *output; /* WORKER_EXIT: the last lines that it wrote, or NULL; borrowed. */
-    int64_t unix_ms;    /* Wall clock, only copied into causes. */
+    const char *text; /* LINK_*, UNREACHED, SPAWN_FAILED, WORKER_EXIT: words for people, or NULL;
+                         borrowed   for the call. */
+    bool core_dumped; /* WORKER_EXIT, as the next one. */
+    bool oom_killed;
+    struct life_words words; /* WORKER_EXIT, HUNG, STACKS (of the one that the cause names, where it
+                                is here): what is known beyond that; borrowed. */
+    int64_t unix_ms;         /* Wall clock, only copied into causes. */
 };
 
 /* CONNECT     begin one attempt to reach the server; LINK_UP or LINK_FAILED follows
@@ -105,6 +116,7 @@ struct life_event {
  * REACH       try once to connect to life->start's lead; REACHED or UNREACHED follows
  * CHECK       run the check of this node's health; one that runs is given up. CHECKED follows
  * SPAWN       start the workers of life->start; SPAWNED or SPAWN_FAILED follows at once
+ * STACKS      look what the workers are doing; STACKS follows, in its own time
  * SIGNAL      send life->signo to every worker's group
  * KILL        SIGKILL everything of the round
  * SAY         show the line at life->words + arg to the user
@@ -116,6 +128,7 @@ enum life_action_type {
     LIFE_ACT_REACH,
     LIFE_ACT_CHECK,
     LIFE_ACT_SPAWN,
+    LIFE_ACT_STACKS,
     LIFE_ACT_SIGNAL,
     LIFE_ACT_KILL,
     LIFE_ACT_SAY,
@@ -159,6 +172,7 @@ struct life_config {
     int64_t grace_ns; /* SIGTERM to SIGKILL. */
     int64_t join_timeout_ns;   /* How long to try to reach a server at first. */
     int64_t server_timeout_ns; /* How long to go on without one once something is needed of it. */
+    int64_t stacks_ns;         /* How long STACKS may take; 0: nobody asks for it. */
     uint64_t seed;             /* For the jitter of reconnecting. */
     int64_t recheck_ns; /* From a check that failed to the next, at first; 0: MU_HEALTH_GAP_NS. */
     bool checks_health; /* CHECK can be done: before the first round, and after each. */
@@ -222,15 +236,22 @@ struct life {
     bool failure_said;       /* Of this round. */
     struct mu_cause failure; /* What failed first here in this round, as far as was said. */
     char failure_output[MU_OUTPUT_BYTES]; /* And what it wrote last. */
-    bool final;                           /* STOP said that no round follows. */
-    bool leaving;                         /* Exit when nothing is left. */
-    bool ended;                           /* END was heard. */
-    bool killed;                          /* STOPPING: SIGKILL was sent. */
-    bool kill_at_once;                    /* No grace: our own launcher is dead. */
-    bool signalled;                       /* STOPPING: the workers were told to end. */
-    int64_t signal_at_ns;                 /* STOPPING: not before this. */
-    uint32_t stopped_round;               /* For STOPPED. */
-    struct mu_cause bye;                  /* Why we leave, for BYE. */
+    char failure_tail[MU_TAIL_BYTES];
+    char failure_trace[MU_TRACE_BYTES];
+    bool final;             /* STOP said that no round follows. */
+    bool leaving;           /* Exit when nothing is left. */
+    bool ended;             /* END was heard. */
+    bool killed;            /* STOPPING: SIGKILL was sent. */
+    bool kill_at_once;      /* No grace: our own launcher is dead. */
+    bool signalled;         /* STOPPING: the workers were told to end. */
+    int64_t signal_at_ns;   /* STOPPING: not before this. */
+    uint32_t stopped_round; /* For STOPPED. */
+    int64_t last_exit_ns;   /* STOPPING: when the last worker so far ended. */
+    int64_t stop_ms;        /* For STOPPED, as the following. */
+    int64_t reclaim_ms;
+    int32_t late[2 * MU_CONSEQUENCES_MAX]; /* Pairs: local rank, and when, in ms of stopping. */
+    uint32_t late_count;                   /* All of them. */
+    struct mu_cause bye;                   /* Why we leave, for BYE. */
     int64_t stop_deadline_ns; /* STOPPING: when the next rung of the ladder is due. ENDING: how long
                                  to wait. */
     int signo;                /* For the SIGNAL action. */

@@ -46,6 +46,17 @@ static void fill_hello(const struct life *l, struct ctl_hello *h)
         h->round_cause = l->cause;
 }
 
+/* Of the round that we were in last. */
+static void fill_stopped(const struct life *l, struct ctl_stopped *m)
+{
+    uint32_t told = l->late_count < MU_CONSEQUENCES_MAX ? l->late_count : MU_CONSEQUENCES_MAX;
+    m->exits = (struct ctl_ints){l->exits, (uint32_t)l->config.hello.nproc};
+    m->stop_ms = l->stop_ms;
+    m->reclaim_ms = l->reclaim_ms;
+    m->late = (struct ctl_ints){l->late, 2 * told};
+    m->late_count = l->late_count;
+}
+
 void life_message(const struct life *l, const struct life_action *a, struct ctl_msg *ret)
 {
     ctl_init(ret, a->msg);
@@ -68,6 +79,8 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
         ret->u.failed.round = l->start.round;
         ret->u.failed.cause = l->failure;
         memcpy(ret->u.failed.output, l->failure_output, sizeof l->failure_output);
+        memcpy(ret->u.failed.tail, l->failure_tail, sizeof l->failure_tail);
+        memcpy(ret->u.failed.trace, l->failure_trace, sizeof l->failure_trace);
         break;
     case CTL_SILENT:
         ret->u.silent.round = l->start.round;
@@ -81,7 +94,7 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
         ret->u.stopped.store_port = l->config.hello.store_port;
         ret->u.stopped.unready = l->health != LIFE_HEALTH_OK;
         if (l->stopped_round == l->start.round)
-            ret->u.stopped.exits = (struct ctl_ints){l->exits, (uint32_t)l->config.hello.nproc};
+            fill_stopped(l, &ret->u.stopped);
         break;
     case CTL_HEALTH:
         ret->u.health.ok = l->health == LIFE_HEALTH_OK;

@@ -148,8 +148,7 @@ void plan_error_fini(struct plan_error *e)
     e->text = NULL;
 }
 
-/* Beside and renamed: nobody reads half a file. */
-static int write_file(const char *path, const char *text, size_t n)
+int errfile_write(const char *path, const char *text, size_t n)
 {
     char aside[1400];
     if ((size_t)snprintf(aside, sizeof(aside), "%s.%d.tmp", path, (int)getpid()) >= sizeof(aside))
@@ -170,7 +169,7 @@ int errfile_copy(const char *from, const char *to)
 {
     MU_CLEANUP(mu_freep) char *text = NULL;
     ssize_t n = read_file(from, &text);
-    return n < 0 ? (int)n : write_file(to, text, (size_t)n);
+    return n < 0 ? (int)n : errfile_write(to, text, (size_t)n);
 }
 
 int plan_copy_error(const char *path, const char *to, int32_t exit_code, struct mu_err *err)
@@ -189,7 +188,7 @@ int plan_copy_error(const char *path, const char *to, int32_t exit_code, struct 
         printed = cJSON_PrintUnformatted(root);
     }
     /* What we do not understand is handed up as it is. */
-    int r = printed != NULL ? write_file(to, printed, strlen(printed))
-                            : write_file(to, text, (size_t)n);
+    int r = printed != NULL ? errfile_write(to, printed, strlen(printed))
+                            : errfile_write(to, text, (size_t)n);
     return r < 0 ? mu_err_set(err, r, "write error file '%.120s': %s", to, strerror(-r)) : 0;
 }

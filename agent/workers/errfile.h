@@ -13,4 +13,7 @@ void errfile_read(const char *path, struct plan_error *ret);
 /* Copy it as it is. Returns 0 or a negative errno. */
 int errfile_copy(const char *from, const char *to);
 
+/* Beside and renamed, mode 0600: nobody reads half a file. Returns 0 or a negative errno. */
+int errfile_write(const char *path, const char *text, size_t n);
+
 #endif

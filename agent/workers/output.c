@@ -28,11 +28,11 @@
 #include "base/mem.h"
 
 enum {
-    READ_BYTES = 64 * 1024,     /* Of one stream at once; then the next one's turn. */
-    PIPE_BYTES = 1024 * 1024,   /* What a worker may be ahead of us. */
-    PIPES_BYTES = 32 * 1048576, /* Of all pipes: half of what a user may have by default. */
-    BEHIND_BYTES = 1024 * 1024, /* What a console's reader may be behind. */
-    TAIL_BYTES = 4096,          /* Last lines, kept of each stream. */
+    READ_BYTES = 64 * 1024,            /* Of one stream at once; then the next one's turn. */
+    PIPE_BYTES = 1024 * 1024,          /* What a worker may be ahead of us. */
+    PIPES_BYTES = 32 * 1048576,        /* Of all pipes: half of what a user may have by default. */
+    BEHIND_BYTES = 1024 * 1024,        /* What a console's reader may be behind. */
+    TAIL_BYTES = MU_TAIL_BYTES + 2048, /* Last lines, kept of each stream; the first is cut. */
     BATCH = 64,
     WORD_AFTER_S = 5,    /* A reader that is waited for at the end: said after so long… */
     GIVE_UP_AFTER_S = 60 /* …and given up. */

@@ -596,3 +596,19 @@ void plan_read_error(struct plan *p, uint32_t local_rank, struct plan_error *ret
     if (ret->found)
         (void)snprintf(ret->path, sizeof(ret->path), "%.*s", (int)sizeof(ret->path) - 1, shown);
 }
+
+int plan_write_stacks(const struct plan *p,
+                      uint32_t local_rank,
+                      const char *text,
+                      struct mu_err *err)
+{
+    char path[LOGS_PATH_BYTES];
+    static const char name[] = "stacks.log";
+    if (!logs_error_path(&p->logs, local_rank, false, path))
+        return 0;
+    char *last = strrchr(path, '/') + 1;
+    MU_ASSERT(strcmp(last, "error.json") == 0);
+    memcpy(last, name, sizeof name); /* As long as the other one. */
+    int r = errfile_write(path, text, strlen(text));
+    return r < 0 ? mu_err_set(err, r, "write '%.150s': %s", path, strerror(-r)) : 0;
+}

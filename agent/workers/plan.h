@@ -117,6 +117,13 @@ void plan_error_fini(struct plan_error *e);
 /* A worker without an error file: the last line it wrote becomes its message. */
 void plan_error_last_line(struct plan_error *e, const char *text);
 
+/* What a worker was doing when it hung, into stacks.log beside its error file. Returns 0 or a
+ * negative errno with a sentence; 0 where there are no files. */
+int plan_write_stacks(const struct plan *p,
+                      uint32_t local_rank,
+                      const char *text,
+                      struct mu_err *err);
+
 /* Copy the error file at `path` to `to` (our own TORCHELASTIC_ERROR_FILE), with "errorCode" added
  * to an inner message. Returns 0 or a negative errno with a sentence. */
 int plan_copy_error(const char *path, const char *to, int32_t exit_code, struct mu_err *err);

@@ -13,6 +13,7 @@
 #include "agent/workers/work.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,7 @@ struct work {
     uv_timer_t timer;
     int epoll_fd;
     int signal_fd;
+    int spare_fd; /* Given up for a moment where there is no other one to look at /proc with. */
     struct spawner spawner;
     struct cgroup cgroup;
     struct oom oom;
@@ -154,12 +156,29 @@ static void kill_child(void *arg, pid_t pid)
     kill_hard(pid);
 }
 
+static int open_spare(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+/* A table of descriptors that is full must not keep what is left alive. */
+static int each_child(struct work *w, family_fn *fn, void *arg)
+{
+    int r = family_each(fn, arg);
+    if ((r != -EMFILE && r != -ENFILE) || w->spare_fd < 0)
+        return r;
+    (void)close(w->spare_fd);
+    r = family_each(fn, arg);
+    w->spare_fd = open_spare();
+    return r;
+}
+
 /* Everything that is our child, by whatever way it became that; the cgroup takes those below with
  * it. */
 static void kill_children(struct work *w)
 {
     cgroup_kill(&w->cgroup);
-    if (family_each(kill_child, NULL) == 0)
+    if (each_child(w, kill_child, NULL) == 0)
         return;
     for (uint32_t i = 0; i < w->nproc; i++) { /* Without /proc those we know by ourselves remain. */
         if (is_living(w, i))
@@ -741,6 +760,8 @@ static void free_work(struct work *w)
         (void)sigaddset(&chld, SIGCHLD);
         (void)pthread_sigmask(SIG_UNBLOCK, &chld, NULL);
     }
+    if (w->spare_fd >= 0)
+        (void)close(w->spare_fd);
     if (w->signal_fd >= 0)
         (void)close(w->signal_fd);
     if (w->epoll_fd >= 0)
@@ -809,6 +830,7 @@ int work_new(uv_loop_t *loop,
     w->loop = loop;
     w->events = *events;
     w->epoll_fd = w->signal_fd = w->cgroup.fd = w->oom.fd = -1;
+    w->spare_fd = open_spare();
     int r = spawn_init(&w->spawner);
     if (r == 0)
         r = watch_children(w);

@@ -123,15 +123,16 @@ void job_dismiss(struct job *j, uint32_t slot);
 /* RUNNING: this member reaches the lead; when it was the last that was waited for, all may start.
  */
 void job_reached(struct job *j, uint32_t slot);
-/* The first cause of a round, as long as none is known. output: last lines of the worker it names;
- * NULL: none. */
-void job_new_cause(struct job *j, const struct mu_cause *c, const char *output);
+/* The first cause of a round, as long as none is known. words: NULL: none. */
+void job_new_cause(struct job *j, const struct mu_cause *c, const struct job_words *words);
 /* Node `n` failed as well. The better cause stands from now on. */
 void job_weigh_cause(struct job *j,
                      int64_t now_ns,
                      struct job_node *n,
                      const struct mu_cause *c,
-                     const char *output);
+                     const struct job_words *words);
+/* The same worker's failure again, with words that were not known before. */
+void job_add_words(struct job *j, const struct job_words *words);
 /* STOPPING: another cause stands; nobody is to believe in the former. */
 void job_tell_cause(struct job *j);
 struct mu_cause job_cause_of_node(enum mu_cause_kind kind, const struct job_node *n);
@@ -152,6 +153,13 @@ void job_abandon_incident(struct job *j);
 /* The round of the last one is over, or the next has begun: it says so. */
 void job_end_incident(struct job *j);
 void job_follow_incident(struct job *j);
+/* Its round is being stopped: something failed after the cause. */
+void job_note_consequence(struct job *j, const struct mu_cause *c);
+/* A node has stopped: how long it took, and who failed there meanwhile. */
+void job_note_stopped(struct job *j, const struct job_node *n, const struct ctl_stopped *m);
+/* The round after it: every node has started; a step was told of. */
+void job_note_running(struct job *j);
+void job_note_step(struct job *j);
 
 /* --- budget.c: what a round's end costs --- */
 

@@ -218,10 +218,19 @@ struct job_hello {
     int64_t link;      /* It counts its connections. */
 };
 
+/* What is told of a failure beyond the cause, of the worker that it names. Borrowed; NULL: nothing.
+ */
+struct job_words {
+    const char *output; /* Last lines, for everybody. */
+    const char *tail;   /* More of them, for the record. */
+    const char *trace;  /* Where it failed. */
+};
+
 /* What a node said of its own failure. */
 struct job_failure {
     struct mu_cause cause;
-    char output[MU_OUTPUT_BYTES]; /* Last lines of the worker it names. */
+    struct job_words words; /* In `text`. */
+    char text[];
 };
 
 struct job_node {
@@ -343,8 +352,10 @@ struct job {
     bool new_cause;        /* This step put another one in its place. */
     bool was_charged;      /* A restart was spent on it. */
     char cause_output[MU_OUTPUT_BYTES]; /* Last lines of the worker it names. */
-    uint32_t consequences;              /* Further failures that were reported. */
-    char spent_by[MU_MESSAGE_BYTES];    /* "rank 0 on n1 (round 1), ...": who cost the restarts. */
+    char cause_tail[MU_TAIL_BYTES];     /* As struct job_words has them. */
+    char cause_trace[MU_TRACE_BYTES];
+    uint32_t consequences;           /* Further failures that were reported. */
+    char spent_by[MU_MESSAGE_BYTES]; /* "rank 0 on n1 (round 1), ...": who cost the restarts. */
 
     struct job_incident incident; /* The last one; number 0: none yet. */
     uint32_t incident_count;

@@ -51,6 +51,8 @@ const char *job_decision_name(enum job_decision d)
         (row)->cause_signo = (c)->signo;                                                           \
         (row)->cause_blame = (c)->blame;                                                           \
         (row)->cause_step = (c)->step;                                                             \
+        (row)->cause_core_dumped = (c)->core_dumped;                                               \
+        (row)->cause_out_of_memory = (c)->out_of_memory;                                           \
         (row)->cause_round = (c)->round;                                                           \
         (row)->cause_at_unix_ms = (c)->at_unix_ms;                                                 \
     } while (0)
@@ -69,6 +71,8 @@ const char *job_decision_name(enum job_decision d)
         (c)->signo = (int32_t)(row)->cause_signo;                                                  \
         (c)->blame = (int32_t)(row)->cause_blame;                                                  \
         (c)->step = (int32_t)(row)->cause_step;                                                    \
+        (c)->core_dumped = (int32_t)(row)->cause_core_dumped;                                      \
+        (c)->out_of_memory = (int32_t)(row)->cause_out_of_memory;                                  \
         (c)->round = (uint32_t)(row)->cause_round;                                                 \
         (c)->at_unix_ms = (row)->cause_at_unix_ms;                                                 \
     } while (0)
@@ -83,6 +87,8 @@ void job_keep_cause(const struct job *j, struct job_incident *ret)
     static const struct mu_cause none = MU_CAUSE_INIT;
     const struct mu_cause *c = j->has_cause && j->cause.round == j->round ? &j->cause : &none;
     CAUSE_OUT(ret, c);
+    (void)snprintf(ret->tail, sizeof ret->tail, "%s", c != &none ? j->cause_tail : "");
+    (void)snprintf(ret->trace, sizeof ret->trace, "%s", c != &none ? j->cause_trace : "");
 }
 
 /* --- out --- */

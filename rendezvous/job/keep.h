@@ -31,6 +31,8 @@
     INT(cause_signo, INT32_MIN, INT32_MAX)                                                         \
     INT(cause_blame, -1, INT32_MAX)                                                                \
     INT(cause_step, -1, INT32_MAX)                                                                 \
+    INT(cause_core_dumped, 0, INT32_MAX)                                                           \
+    INT(cause_out_of_memory, 0, INT32_MAX)                                                         \
     INT(cause_round, 0, INT32_MAX)                                                                 \
     INT(cause_at_unix_ms, 0, INT64_MAX)
 
@@ -92,6 +94,8 @@
     STR(seen_addr, MU_ADDR_BYTES)                                                                  \
     STR(via_addr, MU_ADDR_BYTES)
 
+#define JOB_OTHERS_BYTES 6144 /* Sixteen sentences of 300 bytes, as a rule. */
+
 /* The end of a round, or of a job without one. */
 #define JOB_INCIDENT_FIELDS(INT, STR)                                                              \
     INT(number, 1, UINT32_MAX) /* Of the job's incidents, from 1. */                               \
@@ -110,9 +114,16 @@
     INT(started_unix_ms, 0, INT64_MAX)   /* START went out. */                                     \
     INT(running_unix_ms, 0, INT64_MAX)   /* Every node said STARTED. */                            \
     INT(decided_unix_ms, 0, INT64_MAX)                                                             \
-    INT(stopped_unix_ms, 0, INT64_MAX) /* Nothing of the round was left. */                        \
-    INT(next_unix_ms, 0, INT64_MAX)    /* The next round's START. */                               \
-    STR(boot_id, 40)                   /* Of the host on which the cause began. */                 \
+    INT(stopped_unix_ms, 0, INT64_MAX)      /* Nothing of the round was left. */                   \
+    INT(next_unix_ms, 0, INT64_MAX)         /* The next round's START. */                          \
+    INT(next_running_unix_ms, 0, INT64_MAX) /* All of its nodes said STARTED. */                   \
+    INT(next_step_unix_ms, 0, INT64_MAX)    /* Its first step was told of. */                      \
+    INT(stop_ms, -1, INT32_MAX)             /* As STOPPED has it, of the slowest node; -1: none */ \
+    INT(reclaim_ms, -1, INT32_MAX)          /* said so. */                                         \
+    STR(others, JOB_OTHERS_BYTES)           /* For job_incident_other(). */                        \
+    STR(tail, MU_TAIL_BYTES)                /* Last lines of the worker that the cause names. */   \
+    STR(trace, MU_TRACE_BYTES)              /* And where it failed. */                             \
+    STR(boot_id, 40)                        /* Of the host on which the cause began. */            \
     JOB_CAUSE_FIELDS(INT, STR)
 
 #define JOB_ROW_INT(name, min, max) int64_t name;
@@ -179,6 +190,17 @@ int job_save_node(const struct job *j,
                   struct mu_buf *hello);
 /* The cause of such a row. */
 void job_incident_cause(const struct job_incident *in, struct mu_cause *ret);
+
+/* What failed after it, most likely because of it. */
+struct job_other {
+    int64_t at_unix_ms;
+    int64_t rank; /* -1: it was no worker. */
+    char host[MU_HOST_BYTES];
+    char sentence[MU_MESSAGE_BYTES];
+};
+/* The next one from *at, which starts at 0. Returns false behind the last; a text that is none of
+ * ours ends the list. */
+bool job_incident_other(const struct job_incident *in, size_t *at, struct job_other *ret);
 
 /* Bring a job back on one that was just set up with the same run id. Its members are not connected;
  * each has its whole silence anew, and at least until config.not_before_ns. A round that ran is

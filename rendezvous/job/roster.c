@@ -38,7 +38,7 @@ void roster_set(struct job *j, uint32_t slot, enum job_node_state state)
     bool counted = n->state != JOB_NODE_LOST;
     bool started = n->in_round && n->state == JOB_NODE_STARTING && state != JOB_NODE_STARTING;
     if (started && j->starting > 0 && --j->starting == 0 && state == JOB_NODE_RUNNING) {
-        j->running_unix_ms = j->step_unix_ms;
+        job_note_running(j);
         budget_note_running(j);
     }
     /* What a successor cannot tell from the job's own row. */

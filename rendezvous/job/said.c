@@ -7,12 +7,17 @@
 
 static void note_steps(struct job *j, struct job_node *n, const struct ctl_beat *m)
 {
+    bool any = false;
     if (!n->in_round || m->round != j->round)
         return;
-    for (uint32_t i = 0; i < m->steps.n && i < n->hello.nproc; i++)
+    for (uint32_t i = 0; i < m->steps.n && i < n->hello.nproc; i++) {
         n->workers[i].step = m->steps.v[i];
+        any = any || m->steps.v[i] >= 0;
+    }
     if (m->steps.n > 0)
         budget_note_steps(j, n);
+    if (any)
+        job_note_step(j);
 }
 
 int row_beat(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
@@ -205,6 +210,11 @@ static void explain_unreached(const struct job *j, struct mu_cause *c)
     mu_buf_fini(&b);
 }
 
+static struct job_words words_of(const struct ctl_failed *m)
+{
+    return (struct job_words){.output = m->output, .tail = m->tail, .trace = m->trace};
+}
+
 int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_failed *m = &ev->msg->u.failed;
@@ -217,10 +227,18 @@ int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, st
     note_failed_worker(n, &c);
     if (c.kind == MU_CAUSE_NO_PROGRESS)
         blame(j, &c, n);
-    job_new_cause(j, &c, m->output);
-    if (c.node_rank == n->node_rank) /* RECOVERING: agents may have brought a cause with them. */
-        job_weigh_cause(j, now_ns, n, &c, m->output);
+    const struct job_words words = words_of(m);
+    bool own = c.node_rank == n->node_rank;
+    job_new_cause(j, &c, own ? &words : NULL);
+    if (own) /* RECOVERING: agents may have brought a cause with them. */
+        job_weigh_cause(j, now_ns, n, &c, &words);
     return JOB_EV_BROKEN;
+}
+
+/* Told again: its agent has connected anew, or knows by now what the worker was doing. */
+static bool is_same_failure(const struct mu_cause *a, const struct mu_cause *b)
+{
+    return a->rank >= 0 && a->rank == b->rank && a->kind == b->kind && a->node_rank == b->node_rank;
 }
 
 int row_weigh_failed(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
@@ -231,8 +249,14 @@ int row_weigh_failed(struct job *j, int64_t now_ns, const struct job_event *ev, 
     struct job_node *n = job_node_of(j, ev);
     struct mu_cause c = failure_of(n, m);
     note_failed_worker(n, &c);
-    j->consequences++;
-    job_weigh_cause(j, now_ns, n, &c, m->output);
+    const struct job_words words = words_of(m);
+    const struct mu_cause former = j->cause;
+    if (is_same_failure(&c, &former)) {
+        job_add_words(j, &words);
+        return 0;
+    }
+    job_weigh_cause(j, now_ns, n, &c, &words);
+    job_note_consequence(j, j->new_cause ? &former : &c);
     return 0;
 }
 
@@ -295,6 +319,7 @@ int row_stop_stopped(struct job *j, int64_t now_ns, const struct job_event *ev, 
     if (!owes_stopped(job_node_of(j, ev)))
         return 0; /* Said twice: identities are counted, not messages. */
     note_stopped(j, ev);
+    job_note_stopped(j, job_node_of(j, ev), &ev->msg->u.stopped);
     roster_set(j, ev->node, JOB_NODE_STOPPED);
     return job_accounted(j);
 }
@@ -408,9 +433,14 @@ int row_stop_left(struct job *j, int64_t now_ns, const struct job_event *ev, str
     j->final = j->final || takes_the_server(ev);
     struct mu_cause c = cause_of_leaving(ev, n);
     job_lose(j, ev->node, ev->type != JOB_EV_DEADLINE);
-    if (owed)
-        job_weigh_cause(j, now_ns, n, &c, "");
-    return owed ? job_accounted(j) : 0;
+    if (!owed)
+        return 0;
+    static const struct job_words none;
+    const struct mu_cause former = j->cause;
+    job_weigh_cause(j, now_ns, n, &c, &none);
+    if (c.kind != MU_CAUSE_NODE_LEFT)
+        job_note_consequence(j, j->new_cause ? &former : &c);
+    return job_accounted(j);
 }
 
 int row_ended_left(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)

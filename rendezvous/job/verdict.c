@@ -12,20 +12,29 @@ static bool knows_cause(const struct job *j)
     return j->has_cause && j->cause.round == j->round;
 }
 
-static void set_cause(struct job *j, const struct mu_cause *c, const char *output)
+static void put_words(char *dst, size_t cap, const char *text)
 {
+    (void)snprintf(dst, cap, "%s", text != NULL ? text : ""); /* It came out of such a field. */
+}
+
+static void set_cause(struct job *j, const struct mu_cause *c, const struct job_words *words)
+{
+    static const struct job_words none;
+    words = words != NULL ? words : &none;
     j->cause = *c;
     j->cause.round = j->round;
     if (j->cause.at_unix_ms == 0)
         j->cause.at_unix_ms = j->step_unix_ms;
-    (void)snprintf(j->cause_output, sizeof j->cause_output, "%s", output != NULL ? output : "");
+    put_words(j->cause_output, sizeof j->cause_output, words->output);
+    put_words(j->cause_tail, sizeof j->cause_tail, words->tail);
+    put_words(j->cause_trace, sizeof j->cause_trace, words->trace);
 }
 
-void job_new_cause(struct job *j, const struct mu_cause *c, const char *output)
+void job_new_cause(struct job *j, const struct mu_cause *c, const struct job_words *words)
 {
     if (j->state != JOB_GATHERING && knows_cause(j))
         return;
-    set_cause(j, c, output);
+    set_cause(j, c, words);
     j->has_cause = true;
     j->consequences = 0;
 }
@@ -62,9 +71,9 @@ static struct mu_cause as_of_rank(const struct job_node *n, const struct mu_caus
 
 /* The restart that the former cause took is the better one's now, and given back where that takes
  * none. What was told to be final stays so: agents have acted upon it. */
-static void supersede(struct job *j, const struct mu_cause *c, const char *output)
+static void supersede(struct job *j, const struct mu_cause *c, const struct job_words *words)
 {
-    set_cause(j, c, output);
+    set_cause(j, c, words);
     budget_reconsider(j);
     j->new_cause = true;
     job_explain_incident(j);
@@ -93,28 +102,63 @@ void job_tell_cause(struct job *j)
             job_send(j, j->members[r], CTL_STOP);
 }
 
-static void remember(
-    struct job *j, struct job_node *n, const struct mu_cause *c, const char *output, bool at_once)
+static size_t bytes_of(const char *text)
+{
+    return text != NULL ? strlen(text) + 1 : 0;
+}
+
+/* A copy at *at, which moves on. */
+static const char *keep_text(char **at, const char *text)
+{
+    size_t n = bytes_of(text);
+    if (n == 0)
+        return NULL;
+    char *kept = memcpy(*at, text, n);
+    *at += n;
+    return kept;
+}
+
+static void remember(struct job *j,
+                     struct job_node *n,
+                     const struct mu_cause *c,
+                     const struct job_words *w,
+                     bool at_once)
 {
     if (n->failure != NULL && !mu_cause_is_better(c, &n->failure->cause, at_once))
         return;
-    if (n->failure == NULL)
-        n->failure = mu_alloc(j->mem, sizeof *n->failure);
-    if (n->failure == NULL)
+    struct job_failure *f =
+        mu_alloc(j->mem, sizeof *f + bytes_of(w->output) + bytes_of(w->tail) + bytes_of(w->trace));
+    if (f == NULL)
         return; /* It counts now, and is not remembered. */
-    n->failure->cause = *c;
-    (void)snprintf(n->failure->output, sizeof n->failure->output, "%s", output);
+    char *at = f->text;
+    f->cause = *c;
+    f->words.output = keep_text(&at, w->output);
+    f->words.tail = keep_text(&at, w->tail);
+    f->words.trace = keep_text(&at, w->trace);
+    roster_forget_failure(j, n);
+    n->failure = f;
+}
+
+void job_add_words(struct job *j, const struct job_words *words)
+{
+    if (j->cause_output[0] == '\0')
+        put_words(j->cause_output, sizeof j->cause_output, words->output);
+    if (j->cause_tail[0] == '\0')
+        put_words(j->cause_tail, sizeof j->cause_tail, words->tail);
+    if (j->cause_trace[0] == '\0')
+        put_words(j->cause_trace, sizeof j->cause_trace, words->trace);
+    job_explain_incident(j);
 }
 
 void job_weigh_cause(struct job *j,
                      int64_t now_ns,
                      struct job_node *teller,
                      const struct mu_cause *c,
-                     const char *output)
+                     const struct job_words *words)
 {
     bool at_once = now_ns - j->since_ns <= MU_SETTLE_NS;
     const struct job_node *n = teller;
-    remember(j, teller, c, output, at_once);
+    remember(j, teller, c, words, at_once);
     if (!knows_cause(j))
         return;
     if (j->budget.same_failure)
@@ -122,7 +166,7 @@ void job_weigh_cause(struct job *j,
     /* A better cause may name a rank whose failure is known already, which may name another. Only a
      * named rank's own counts: who was no better than the former cause is no better now. */
     const struct mu_cause *best = &j->cause;
-    const char *best_output = NULL;
+    const struct job_words *best_words = NULL;
     for (uint32_t steps = 0; n != NULL; steps++) {
         struct mu_cause of_rank = as_of_rank(n, c, best->blame);
         if (!mu_cause_is_better(&of_rank, best, at_once))
@@ -130,11 +174,11 @@ void job_weigh_cause(struct job *j,
         if (steps > j->round_nodes)
             return; /* They name each other in a circle: the first stays. */
         best = c;
-        best_output = output;
+        best_words = words;
         n = best->blame >= 0 ? teller_of(j, best->blame) : NULL;
         c = n != NULL ? &n->failure->cause : NULL;
-        output = n != NULL ? n->failure->output : NULL;
+        words = n != NULL ? &n->failure->words : NULL;
     }
     if (best != &j->cause)
-        supersede(j, best, best_output);
+        supersede(j, best, best_words);
 }

@@ -92,6 +92,75 @@ why(const struct job_incident *in, const struct mu_cause *cause, struct mu_buf *
     return mu_buf_cstr(b);
 }
 
+/* What else failed; returns how many of them are told. */
+static uint32_t put_others(struct mu_json *w, const struct job_incident *in)
+{
+    struct job_other o;
+    uint32_t count = 0;
+    size_t at = 0;
+    mu_json_key(w, "consequences");
+    mu_json_open(w, '[');
+    for (; job_incident_other(in, &at, &o); count++) {
+        mu_json_open(w, '{');
+        mu_json_key(w, "rank");
+        if (o.rank >= 0)
+            mu_json_i64(w, o.rank);
+        else
+            mu_json_null(w);
+        mu_json_kstr(w, "host", o.host[0] != '\0' ? o.host : NULL);
+        mu_json_kstr(w, "sentence", o.sentence);
+        put_time(w, "at", o.at_unix_ms);
+        mu_json_close(w, '}');
+    }
+    mu_json_close(w, ']');
+    return count;
+}
+
+static void put_lines(struct mu_json *w, const char *key, const char *text)
+{
+    mu_json_key(w, key);
+    mu_json_open(w, '[');
+    while (*text != '\0') {
+        size_t n = strcspn(text, "\n");
+        mu_json_strn(w, mu_str_of(text, n));
+        text += n + (text[n] == '\n');
+    }
+    mu_json_close(w, ']');
+}
+
+/* Clocks of two hosts: a difference that cannot be is none. */
+static void put_detect(struct mu_json *w, const struct job_incident *in)
+{
+    bool known = in->cause_at_unix_ms > 0 && in->cause_at_unix_ms <= in->decided_unix_ms;
+    put_span(w, "detect", known ? in->cause_at_unix_ms : 0, in->decided_unix_ms);
+}
+
+static void put_ms(struct mu_json *w, const char *key, int64_t ms)
+{
+    mu_json_key(w, key);
+    if (ms < 0)
+        mu_json_null(w);
+    else
+        mu_json_num(w, (double)ms / 1000.0);
+}
+
+static void put_phases(struct mu_json *w, const struct job_incident *in)
+{
+    mu_json_key(w, "phases_s");
+    mu_json_open(w, '{');
+    put_span(w, "gathering", in->gathering_unix_ms, in->started_unix_ms);
+    put_span(w, "starting", in->started_unix_ms, in->running_unix_ms);
+    put_span(w, "running", in->running_unix_ms, in->decided_unix_ms);
+    put_detect(w, in);
+    put_span(w, "stopping", in->decided_unix_ms, in->stopped_unix_ms);
+    put_ms(w, "stop", in->stop_ms);
+    put_ms(w, "reclaim", in->reclaim_ms);
+    put_span(w, "rendezvous", in->stopped_unix_ms, in->next_unix_ms);
+    put_span(w, "spawn", in->next_unix_ms, in->next_running_unix_ms);
+    put_span(w, "first_step", in->next_running_unix_ms, in->next_step_unix_ms);
+    mu_json_close(w, '}');
+}
+
 static void put_incident(struct mu_json *w, const struct job_incident *in, struct mu_buf *text)
 {
     struct mu_cause cause;
@@ -115,21 +184,19 @@ static void put_incident(struct mu_json *w, const struct job_incident *in, struc
     mu_json_ki64(w, "world", in->world);
     mu_json_key(w, "cause");
     status_put_cause(w, &cause);
-    mu_json_ki64(w, "consequences", in->consequences);
+    uint32_t told = put_others(w, in);
+    mu_json_ki64(w, "consequences_left_out", in->consequences > told ? in->consequences - told : 0);
+    put_lines(w, "last_lines", in->tail);
+    mu_json_kstr(w, "trace", in->trace[0] != '\0' ? in->trace : NULL);
     put_time(w, "gathering_at", in->gathering_unix_ms);
     put_time(w, "started_at", in->started_unix_ms);
     put_time(w, "running_at", in->running_unix_ms);
     put_time(w, "decided_at", in->decided_unix_ms);
     put_time(w, "stopped_at", in->stopped_unix_ms);
     put_time(w, "next_at", in->next_unix_ms);
-    mu_json_key(w, "phases_s");
-    mu_json_open(w, '{');
-    put_span(w, "gathering", in->gathering_unix_ms, in->started_unix_ms);
-    put_span(w, "starting", in->started_unix_ms, in->running_unix_ms);
-    put_span(w, "running", in->running_unix_ms, in->decided_unix_ms);
-    put_span(w, "stopping", in->decided_unix_ms, in->stopped_unix_ms);
-    put_span(w, "waiting", in->stopped_unix_ms, in->next_unix_ms);
-    mu_json_close(w, '}');
+    put_time(w, "next_running_at", in->next_running_unix_ms);
+    put_time(w, "next_step_at", in->next_step_unix_ms);
+    put_phases(w, in);
     mu_json_close(w, '}');
 }
 

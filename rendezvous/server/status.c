@@ -160,6 +160,8 @@ void status_put_cause(struct mu_json *w, const struct mu_cause *c)
     put_known(&p, "pid", c->pid > 0, c->pid);
     put_known(&p, "exit_code", c->kind == MU_CAUSE_WORKER_EXIT, c->exit_code);
     put_signal(&p, c->kind == MU_CAUSE_WORKER_SIGNAL, c->signo);
+    mu_json_kbool(&p.w, "core_dumped", c->core_dumped != 0);
+    mu_json_kbool(&p.w, "out_of_memory", c->out_of_memory != 0);
     put_known(&p, "blamed_rank", c->blame >= 0, c->blame);
     put_known(&p, "step", c->step >= 0, c->step);
     mu_json_ki64(&p.w, "round", c->round);

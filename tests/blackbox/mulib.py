@@ -264,12 +264,12 @@ class Agent:
         n = self.fields["nproc"]
         self.send("started", round=self.round, pids=pids or list(range(1000, 1000 + n)))
 
-    def failed(self, local_rank=0, kind="worker_exit", **fields):
-        self.send("failed", round=self.round, cause={"kind": kind, "round": self.round, "local_rank": local_rank,
+    def failed(self, local_rank=0, kind="worker_exit", tail="", trace="", **fields):
+        self.send("failed", round=self.round, tail=tail, trace=trace, cause={"kind": kind, "round": self.round, "local_rank": local_rank,
                                                      "host": self.fields["host"], **fields})
 
-    def stopped(self, port=40001, exits=None):
-        self.send("stopped", round=self.round, store_port=port, exits=exits or [-15] * self.fields["nproc"])
+    def stopped(self, port=40001, exits=None, **fields):
+        self.send("stopped", round=self.round, store_port=port, exits=exits or [-15] * self.fields["nproc"], **fields)
 
     def finished(self):
         self.send("finished", round=self.round)

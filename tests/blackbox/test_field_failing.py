@@ -373,7 +373,7 @@ def stop_rank_1(agents, count=2):
 @needs_sdk
 def test_f22_a_worker_without_progress_is_found_and_the_group_starts_again(job):
     """It is deaf to SIGTERM, too: SIGKILL after the grace."""
-    a = job.start("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--progress-timeout=5", "--shutdown-timeout=1",
+    a = job.start("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--progress-timeout=5", "--shutdown-timeout=1", "--hang-hook=none",
                   job.file("w.py", SDK), "deaf", env=sdk_variables())
     began, pid = stop_rank_1([a])
     held = job.watch([pid])

@@ -73,6 +73,44 @@ def test_json_has_the_servers_names(job):
     assert [(w["rank"], w["job"], w["node_rank"]) for w in workers] == [(0, "train", 0), (1, "train", 0)]
 
 
+FAILS = """
+import json, os, sys, time
+for i in range(60):
+    print("line", i, file=sys.stderr)
+if os.environ["RANK"] == "1":
+    open(os.environ["TORCHELASTIC_ERROR_FILE"], "w").write(json.dumps({"message": {"message": "ValueError: no such file",
+        "extraInfo": {"py_callstack": "Traceback\\n  File 'train.py', line 7\\nValueError: no such file", "timestamp": "1"}}}))
+    sys.exit(7)
+time.sleep(600)
+"""
+
+
+def test_incidents_tell_why_rounds_ended_and_all_about_one(server):
+    p = agent(server, "a/b c", "--max-restarts=1", sys.executable, "-c", FAILS)
+    assert p.wait(timeout=mulib.PATIENCE) == 1
+    r = muster("incidents", "a/b c", at(server))
+    head, first, last = r.stdout.splitlines()
+    assert head.split() == ["JOB", "N", "ROUND", "WHEN", "DECISION", "TOOK", "WHAT"] and r.stderr == ""
+    assert first.startswith("a/b c") and " restart " in first and "rank 1" in first and " fail " in last
+    assert muster("incidents", at(server)).stdout == r.stdout
+    r = muster("incidents", "a/b c", "1", at(server))
+    assert r.returncode == 0 and len(r.stdout.splitlines()) < 50
+    for words in ("exited with status 7: ValueError: no such file", "restart 1 of 1", "    | line 59", "File 'train.py', line 7",
+                  "until all its workers ran", "(30 more before them: --json)"):
+        assert words in r.stdout, words
+    one = json.loads(muster("incidents", "a/b c", "1", "--json", at(server)).stdout)
+    assert one["last_lines"] == [f"line {i}" for i in range(10, 60)] and one["trace"].endswith("ValueError: no such file")
+    assert one["cause"]["exit_code"] == 7 and not one["cause"]["core_dumped"]
+    answer = json.loads(muster("incidents", "a/b c", "--json", at(server)).stdout)
+    assert answer["id"] == "a/b c" and answer["incidents"][0] == one
+    (listed,) = json.loads(muster("incidents", "--json", at(server)).stdout)
+    assert listed == answer
+    r = muster("incidents", "nobody", at(server))
+    assert r.returncode == 1 and 'there is no job "nobody"' in r.stderr and r.stderr.count("\n") == 1
+    r = muster("incidents", "a/b c", "9", at(server))
+    assert r.returncode == 1 and "there are 1 to 2" in r.stderr and r.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("fail", [False, True])
 def test_watch_follows_a_job_to_its_end_and_gives_its_outcome(server, fail):
     agents = [agent(server, "train", sys.executable, "-c", WORKER.format(fail=fail), nnodes="2", nproc=1)]

@@ -256,20 +256,26 @@ def test_incidents_say_what_ended_a_round_and_what_was_decided(keeping):
     s = keeping()
     a, b = start_two(s)
     s.wait_status(lambda st: all(n["state"] == "running" for n in st["jobs"][0]["nodes"]), "both run")
-    b.failed(local_rank=1, kind="worker_signal", signo=9, pid=77, message="killed")
+    b.failed(local_rank=1, kind="worker_signal", signo=9, pid=77, message="killed", tail="one\ntwo\n", trace="File x, line 1")
     a.expect("stop"), b.expect("stop")
     a.failed(exit_code=1)
-    a.stopped(), b.stopped()
+    a.stopped(stop_ms=30, reclaim_ms=4), b.stopped(stop_ms=5)
     a.expect("start"), b.expect("start")
+    a.started(), b.started()
+    a.send("beat", round=a.round, seq=1, steps=[0, 1])
+    s.wait_status(lambda st: incidents(s)["incidents"][0]["next_step_at"], "a step is told of")
     a.finished(), b.finished()
     a.expect("end"), b.expect("end")
     first, last = incidents(s)["incidents"]
     assert (first["round"], first["decision"], first["restarts"], first["max_restarts"]) == (1, "restart", 1, 3)
     assert first["cause"]["signal_name"] == "SIGKILL" and first["cause"]["rank"] == 3 and first["cause"]["host"] == "n2"
-    assert "restart 1 of 3" in first["reason"] and first["consequences"] == 1 and (first["nodes"], first["world"]) == (2, 4)
+    assert "restart 1 of 3" in first["reason"] and (first["nodes"], first["world"]) == (2, 4)
     times = [mulib.unix_ms(first[k]) for k in ("gathering_at", "started_at", "running_at", "decided_at", "stopped_at", "next_at")]
     assert times == sorted(times)
     assert all(v >= 0 for v in first["phases_s"].values())
+    assert (first["phases_s"]["stop"], first["phases_s"]["reclaim"]) == (0.03, 0.004)
+    assert [(c["rank"], c["host"], c["sentence"]) for c in first["consequences"]] == [(0, "n1", "rank 0 (local rank 0) on n1 exited with status 1")]
+    assert first["consequences_left_out"] == 0 and first["last_lines"] == ["one", "two"] and first["trace"] == "File x, line 1"
     assert last["decision"] == "succeed" and last["cause"] is None and last["next_at"] is None
     assert s.get("/jobs/nobody/incidents")[0] == 404
     a.close(), b.close()

@@ -1465,6 +1465,7 @@ static void step_life(struct world *w, struct host *h, struct life_event *ev)
             signal_workers(w, h, true);
             maybe_gone(w, h);
             break;
+        case LIFE_ACT_STACKS: /* Nobody asks for them here. */
         case LIFE_ACT_SAY:
             tell(w, "host %u: %s", h->no, a->life.words + actions[i].arg);
             break;

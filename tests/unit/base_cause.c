@@ -65,6 +65,9 @@ static void test_sentences_name_rank_host_and_why(void **state)
     c.pid = 0;
     c.message[0] = '\0';
     sentence_is(c, "rank 3 (local rank 1) on n2 was ended by SIGKILL");
+    c.core_dumped = 1;
+    sentence_is(c, "rank 3 (local rank 1) on n2 was ended by SIGKILL (core dumped)");
+    c.core_dumped = 0;
     c.kind = MU_CAUSE_SPAWN_FAILED;
     c.rank = c.local_rank = -1;
     c.host[0] = '\0';

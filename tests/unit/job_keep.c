@@ -373,6 +373,122 @@ static void test_an_end_of_a_round_is_one_record_with_its_phases(void **state)
     job_fini(&s.job);
 }
 
+static int say_failed(struct story *s, uint32_t rank, const struct mu_cause *c, const char *tail)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_FAILED);
+    m.u.failed.round = s->job.round;
+    m.u.failed.cause = *c;
+    (void)snprintf(m.u.failed.tail, sizeof m.u.failed.tail, "%s", tail);
+    (void)snprintf(m.u.failed.trace, sizeof m.u.failed.trace, "at %s", tail);
+    return give(s, (struct job_event){
+                       .type = JOB_EV_WORKER_FAILED, .node = s->job.members[rank], .msg = &m});
+}
+
+static int say_stopped(struct story *s, uint32_t rank, struct ctl_stopped stopped)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_STOPPED);
+    m.u.stopped = stopped;
+    m.u.stopped.round = s->job.round;
+    return give(
+        s, (struct job_event){.type = JOB_EV_STOPPED, .node = s->job.members[rank], .msg = &m});
+}
+
+static struct mu_cause exit_of(int32_t local_rank, const char *message)
+{
+    struct mu_cause c = MU_CAUSE_INIT;
+    c.kind = MU_CAUSE_WORKER_EXIT;
+    c.exit_code = 7;
+    c.local_rank = local_rank;
+    (void)snprintf(c.message, sizeof c.message, "%s", message);
+    return c;
+}
+
+/* Names the first rank of n1 as the one that failed before it, which then says so itself. */
+static void test_a_record_has_the_first_ones_words_and_who_failed_after_it(void **state)
+{
+    (void)state;
+    struct story s;
+    struct job_other o;
+    size_t at = 0;
+    start_round(&s);
+    for (uint32_t r = 0; r < NODES; r++)
+        assert_int_equal(say(&s, s.job.members[r], CTL_STARTED), 0);
+    const struct job_incident *in = &s.job.incident;
+    struct mu_cause c = exit_of(0, "lost\ta\npeer");
+    c.blame = 1;
+    assert_int_equal(say_failed(&s, 2, &c, "the third"), 0);
+    assert_string_equal(in->tail, "the third");
+    c = exit_of(0, "no such file");
+    c.at_unix_ms = 12345;
+    assert_int_equal(say_failed(&s, 1, &c, "the second"), 0);
+    assert_string_equal(in->cause_message, "no such file");
+    assert_string_equal(in->tail, "the second");
+    assert_string_equal(in->trace, "at the second");
+    assert_true(job_incident_other(in, &at, &o)); /* The former cause is a consequence now. */
+    assert_int_equal(o.rank, 3);
+    assert_string_equal(o.host, "n2");
+    assert_string_equal(o.sentence,
+                        "rank 3 (local rank 0) on n2 exited with status 7: lost a peer");
+    assert_false(job_incident_other(in, &at, &o));
+    assert_int_equal(say_failed(&s, 1, &c, "again"), 0); /* Told twice, after a reconnect. */
+    assert_int_equal(in->consequences, 1);
+    s.now += 2 * SEC;
+    const int32_t exits[] = {1, 0, -11};
+    const int32_t late[] = {0, 400, 2, 300, 1, 0, 9, 9};
+    assert_int_equal(say_stopped(&s, 0, (struct ctl_stopped){.stop_ms = 10, .reclaim_ms = 700}), 0);
+    assert_int_equal(say_stopped(&s, 1, (struct ctl_stopped){.stop_ms = -1, .reclaim_ms = -1}), 0);
+    assert_int_equal(say_stopped(&s, 2,
+                                 (struct ctl_stopped){.stop_ms = 20,
+                                                      .reclaim_ms = 5,
+                                                      .exits = {exits, 3},
+                                                      .late = {late, 8},
+                                                      .late_count = 6}),
+                     0);
+    assert_int_equal(in->stop_ms, 20);
+    assert_int_equal(in->reclaim_ms, 700);
+    assert_true(job_incident_other(in, &at, &o)); /* Not rank 3 again, nor who exited with 0. */
+    assert_int_equal(o.rank, 5);
+    assert_int_equal(o.at_unix_ms, s.now / 1000000 - 300);
+    assert_string_equal(o.sentence, "rank 5 (local rank 2) on n2 was ended by SIGSEGV");
+    assert_false(job_incident_other(in, &at, &o));
+    assert_int_equal(in->consequences, 4); /* Two more that were not listed. */
+    s.now += SEC;
+    for (uint32_t r = 0; r < NODES; r++)
+        assert_int_equal(say(&s, s.job.members[r], CTL_STARTED), 0);
+    assert_int_equal(in->next_running_unix_ms, s.now / 1000000);
+    job_fini(&s.job);
+}
+
+static void test_more_consequences_than_a_record_holds_are_counted(void **state)
+{
+    (void)state;
+    struct story s;
+    struct job_other o;
+    struct mu_cause c = exit_of(0, "first");
+    size_t at = 0;
+    uint32_t listed = 0;
+    char longest[MU_MESSAGE_BYTES];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    start_round(&s);
+    assert_int_equal(say_failed(&s, 0, &c, ""), 0);
+    for (int i = 0; i < 40; i++) {
+        c = exit_of(-1, longest); /* No rank: they are not the same. */
+        assert_int_equal(say_failed(&s, 1, &c, ""), 0);
+    }
+    while (job_incident_other(&s.job.incident, &at, &o))
+        listed++;
+    assert_in_range(listed, 8, MU_CONSEQUENCES_MAX);
+    assert_int_equal(s.job.incident.consequences, 40);
+    assert_int_equal(job_check_incident(&s.job.incident, &s.err), 0);
+    (void)snprintf(s.job.incident.others, sizeof s.job.incident.others, "1\tno number\tn\tx\n");
+    at = 0;
+    assert_false(job_incident_other(&s.job.incident, &at, &o));
+    job_fini(&s.job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -385,6 +501,8 @@ int main(void)
         cmocka_unit_test(test_two_of_one_rank_and_two_of_one_name_are_refused),
         cmocka_unit_test(test_no_memory_is_said_and_everything_is_freed),
         cmocka_unit_test(test_an_end_of_a_round_is_one_record_with_its_phases),
+        cmocka_unit_test(test_a_record_has_the_first_ones_words_and_who_failed_after_it),
+        cmocka_unit_test(test_more_consequences_than_a_record_holds_are_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,9 @@ static void what_is_given_is_taken(void **state)
     assert_int_equal(o.interval_ns, 500000000);
     assert_int_equal(o.timeout_ns, INT64_C(9000000000));
     assert_int_equal(o.colour, CLI_NEVER);
+    assert_int_equal(parse(&o, ARGV("incidents", "train", "12"), NULL, &err), 0);
+    assert_int_equal(o.number, 12);
+    assert_true(parse(&o, ARGV("incidents", "train", "12", "13"), NULL, &err) < 0);
 }
 
 static void the_server_comes_from_the_option_then_the_variable_then_here(void **state)
@@ -92,6 +95,9 @@ static void a_wrong_line_is_one_sentence(void **state)
         {{"status", "--color=blue"}, "auto, always or never"},
         {{"status", "a", "b"}, "one too many"},
         {{"jobs", "a"}, "takes no argument"},
+        {{"incidents", "a", "x"}, "muster incidents JOB N: N"},
+        {{"incidents", "a", "0"}, "muster incidents JOB N: N"},
+        {{"incidents", "--watch"}, "muster status JOB --watch"},
         {{"--json"}, "a command is missing"},
     };
     (void)state;

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "launcher/answer.h"
+#include "launcher/incidents.h"
 #include "launcher/pages.h"
 #include "launcher/select.h"
 #include "launcher/words.h"
@@ -205,6 +206,54 @@ static void a_strange_answer_breaks_nothing(void **state)
     }
 }
 
+static void one_incident_is_one_screen(void **state)
+{
+    static const char text[] =
+        "{\"id\":\"train\",\"left_out\":0,\"incidents\":[{\"number\":3,\"round\":2,\"nodes\":1,"
+        "\"world\":2,\"decision\":\"fail\",\"reason\":\"no restart is left\",\"decided_at\":"
+        "\"2026-11-30T12:00:00.000Z\",\"cause\":{\"sentence\":\"rank 1 on n1 exited\",\"at\":"
+        "\"2026-11-30T11:59:59.900Z\"},\"last_lines\":[\"one\",\"t\\u001b[31mwo\"],\"trace\":"
+        "\"File x\\n  line 1\\n\",\"consequences\":[{\"rank\":0,\"sentence\":\"rank 0 on n1 "
+        "exited\",\"at\":\"2026-11-30T12:00:00.100Z\"}],\"consequences_left_out\":4,"
+        "\"phases_s\":{\"running\":75,\"detect\":0.1,\"stop\":0.0124,\"spawn\":null}}]}";
+    const struct cli_style style = {0};
+    struct mu_buf b;
+    struct mu_err err = {0};
+    cJSON *answer = cJSON_Parse(text);
+    (void)state;
+    mu_buf_init(&b, mu_mem_default());
+    assert_null(cli_incident_find(answer, 4, &err));
+    assert_non_null(strstr(err.msg, "there are 3 to 3"));
+    const cJSON *incident = cli_incident_find(answer, 3, &err);
+    assert_non_null(incident);
+    cli_page_incident(&b, answer, incident, &style);
+    assert_string_equal(
+        mu_buf_cstr(&b),
+        "train: incident 3, the end of round 2 (1 node, 2 workers) at 2026-11-30T12:00:00.000Z\n"
+        "  first:    rank 1 on n1 exited\n"
+        "  when:     2026-11-30T11:59:59.900Z by the clock of its host\n"
+        "  decided:  fail, no restart is left\n"
+        "\n"
+        "its last lines:\n"
+        "    | one\n"
+        "    | t?[31mwo\n"
+        "\n"
+        "where it failed:\n"
+        "    | File x\n"
+        "    |   line 1\n"
+        "\n"
+        "what failed after it:\n"
+        "    2026-11-30T12:00:00.100Z  rank 0 on n1 exited\n"
+        "    and 4 more\n"
+        "\n"
+        "how long it took:\n"
+        "    the round ran                     1 min 15 s\n"
+        "    until the server had decided      0.100 s\n"
+        "    until the workers had ended       0.012 s\n");
+    mu_buf_fini(&b);
+    cJSON_Delete(answer);
+}
+
 static void json_keeps_the_servers_names(void **state)
 {
     cJSON *answer = answer_of(2, "round 2 runs");
@@ -260,6 +309,7 @@ int main(void)
         cmocka_unit_test(restarts_that_count_are_shown),
         cmocka_unit_test(status_answers_at_a_glance),
         cmocka_unit_test(in_a_long_list_trouble_comes_first),
+        cmocka_unit_test(one_incident_is_one_screen),
         cmocka_unit_test(jobs_nodes_and_workers_are_lines),
         cmocka_unit_test(what_others_wrote_moves_no_cursor),
         cmocka_unit_test(a_strange_answer_breaks_nothing),

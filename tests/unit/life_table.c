@@ -87,7 +87,7 @@ static void give(struct story *s, struct life_event ev)
     static const char *const names[] = {
         [LIFE_ACT_CONNECT] = "connect", [LIFE_ACT_SEND] = "send",     [LIFE_ACT_REACH] = "reach",
         [LIFE_ACT_SPAWN] = "spawn",     [LIFE_ACT_SIGNAL] = "signal", [LIFE_ACT_KILL] = "kill",
-        [LIFE_ACT_SAY] = "say",         [LIFE_ACT_EXIT] = "exit"};
+        [LIFE_ACT_STACKS] = "stacks",   [LIFE_ACT_SAY] = "say",       [LIFE_ACT_EXIT] = "exit"};
     assert_int_equal(life_step(&s->life, s->now, &ev, &s->out), 0);
     mu_buf_reset(&s->told);
     for (uint32_t i = 0; i < s->out.count; i++) {
@@ -436,10 +436,15 @@ static void test_last_words_go_with_the_failure(void **state)
     begin(&s);
     join_and_start(&s, 600000);
     give(&s, (struct life_event){
-                 .type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = 7, .output = "boom\n"});
+                 .type = LIFE_EV_WORKER_EXIT,
+                 .local_rank = 1,
+                 .status = 7,
+                 .words = {.output = "boom\n", .tail = "more\nboom\n", .trace = "at x.c:1"}});
     TOLD(&s, "failed; signal 15; ");
     life_message(&s.life, &s.out.actions[0], &m);
     assert_string_equal(m.u.failed.output, "boom\n");
+    assert_string_equal(m.u.failed.tail, "more\nboom\n");
+    assert_string_equal(m.u.failed.trace, "at x.c:1");
     assert_string_equal(s.life.cause_output, "boom\n");
     ctl_init(&m, CTL_STOP);
     m.u.stop.round = 1;
@@ -447,6 +452,36 @@ static void test_last_words_go_with_the_failure(void **state)
     (void)snprintf(m.u.stop.output, sizeof m.u.stop.output, "another's\n");
     give(&s, (struct life_event){.type = LIFE_EV_STOP, .msg = &m});
     assert_string_equal(s.life.cause_output, "another's\n");
+    end(&s);
+}
+
+/* How long the stop took, and who failed by itself meanwhile: not who ended as it was told. */
+static void test_stopped_tells_times_and_late_failures(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    join_and_start(&s, 600000);
+    s.now += 5 * SEC;
+    ctl_init(&m, CTL_STOP);
+    m.u.stop.round = 1;
+    m.u.stop.cause.kind = MU_CAUSE_WORKER_SIGNAL;
+    give(&s, (struct life_event){.type = LIFE_EV_STOP, .msg = &m});
+    s.now += SEC;
+    give(&s, (struct life_event){.type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = 3});
+    s.now += 2 * SEC;
+    give(&s, (struct life_event){.type = LIFE_EV_WORKER_EXIT, .local_rank = 0, .status = -15});
+    s.now += SEC / 2;
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    life_message(&s.life, &s.out.actions[0], &m);
+    assert_int_equal(m.type, CTL_STOPPED);
+    assert_int_equal(m.u.stopped.stop_ms, 3000);
+    assert_int_equal(m.u.stopped.reclaim_ms, 500);
+    assert_int_equal(m.u.stopped.late_count, 1);
+    assert_int_equal(m.u.stopped.late.n, 2);
+    assert_int_equal(m.u.stopped.late.v[0], 1);
+    assert_int_equal(m.u.stopped.late.v[1], 2500);
     end(&s);
 }
 
@@ -470,6 +505,59 @@ static void test_a_hung_worker_ends_the_round_as_a_failure(void **state)
     assert_int_equal(s.life.failure.rank, 5);
     assert_int_equal(s.life.failure.pid, 12);
     assert_string_equal(s.life.failure.message, "no step");
+    end(&s);
+}
+
+static void stop_for_hang(struct story *s, int32_t rank)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_STOP);
+    m.u.stop.round = 1;
+    m.u.stop.cause.kind = MU_CAUSE_NO_PROGRESS;
+    m.u.stop.cause.rank = rank;
+    give(s, (struct life_event){.type = LIFE_EV_STOP, .msg = &m});
+}
+
+/* Workers are looked at before they are told to end, for no longer than their grace. */
+static void test_stacks_are_taken_before_a_hung_round_is_stopped(void **state)
+{
+    (void)state;
+    struct story s;
+    struct ctl_msg m;
+    begin(&s);
+    s.life.config.stacks_ns = 30 * SEC; /* The grace is 10 s. */
+    join_and_start(&s, 600000);
+    stop_for_hang(&s, 0); /* Another node's. */
+    TOLD(&s, "stacks; ");
+    s.now += SEC;
+    give(&s, (struct life_event){.type = LIFE_EV_STACKS});
+    TOLD(&s, "signal 15; ");
+    assert_int_equal(s.life.stop_deadline_ns, s.now + 10 * SEC);
+    end(&s);
+
+    begin(&s);
+    s.life.config.stacks_ns = 30 * SEC;
+    join_and_start(&s, 600000);
+    stop_for_hang(&s, 5); /* Ours: others blame it, and we know what it was doing. */
+    TOLD(&s, "stacks; ");
+    give(&s, (struct life_event){.type = LIFE_EV_STACKS, .words = {.trace = "in recv()"}});
+    TOLD(&s, "failed; signal 15; ");
+    life_message(&s.life, &s.out.actions[0], &m);
+    assert_int_equal(m.u.failed.cause.kind, MU_CAUSE_NO_PROGRESS);
+    assert_int_equal(m.u.failed.cause.local_rank, 1);
+    assert_string_equal(m.u.failed.trace, "in recv()");
+    end(&s);
+
+    begin(&s);
+    s.life.config.stacks_ns = 30 * SEC;
+    join_and_start(&s, 600000);
+    stop_for_hang(&s, 0);
+    TOLD(&s, "stacks; ");
+    s.now += 11 * SEC; /* They never come. */
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    assert_true(s.life.signalled);
+    give(&s, (struct life_event){.type = LIFE_EV_STACKS});
+    assert_true(s.life.state == LIFE_STOPPING && !s.life.killed);
     end(&s);
 }
 
@@ -785,7 +873,9 @@ int main(void)
         cmocka_unit_test(test_signal_is_passed_on_and_the_second_one_kills),
         cmocka_unit_test(test_a_signal_may_mean_another_to_the_workers),
         cmocka_unit_test(test_last_words_go_with_the_failure),
+        cmocka_unit_test(test_stopped_tells_times_and_late_failures),
         cmocka_unit_test(test_a_hung_worker_ends_the_round_as_a_failure),
+        cmocka_unit_test(test_stacks_are_taken_before_a_hung_round_is_stopped),
         cmocka_unit_test(test_owner_gone_kills_at_once),
         cmocka_unit_test(test_no_server_is_given_up_in_time_with_the_last_error),
         cmocka_unit_test(test_what_takes_our_hello_and_says_nothing_is_no_server),
