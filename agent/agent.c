@@ -75,7 +75,7 @@ struct agent {
     bool left;          /* Everything is closed but what the loop closes by itself. */
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
-    bool usr1_is_term; /* Not in --signals-to-handle: a scheduler's warning means SIGTERM. */
+    bool usr1_drains; /* Not in --signals-to-handle: a scheduler's warning. */
     char run_id[MU_RUN_ID_BYTES];
     struct failed *failed; /* nproc entries. */
     uint32_t failed_count;
@@ -293,6 +293,7 @@ static void note_exit(void *arg, const struct work_exit *e)
                             .local_rank = e->local_rank,
                             .status = e->status,
                             .by_itself = e->by_itself,
+                            .halted = said != NULL && said->halts,
                             .names_rank = said != NULL && said->blame >= 0,
                             .named = said != NULL ? said->blame : -1};
     struct plan_error pe = {0};
@@ -497,6 +498,13 @@ static void copy_error_file(const struct agent *a)
 static void say_outcome(const struct agent *a)
 {
     const struct life *l = &a->life;
+    if (l->exit_status == 0 && l->draining && !l->ended) {
+        char text[MU_RUN_ID_BYTES + CTL_REASON_BYTES + 80];
+        (void)snprintf(text, sizeof text, "this node has left job %s in order (%s)", a->run_id,
+                       l->drain_reason);
+        say(a, text);
+        return;
+    }
     if (l->exit_status == 0) {
         if (l->start.round == 0) /* Nothing of ours ever ran: that is no usual success. */
             say(a, "the job ended well without this node, which waited as a spare; another job "
@@ -644,6 +652,11 @@ static void carry_out(struct agent *a, const struct life_action *action)
         break;
     case LIFE_ACT_SPAWN:
         spawn(a);
+        break;
+    case LIFE_ACT_HALT:
+        mu_log(MU_INFO, "workers.halt", "job=%s round=%" PRId64 " step=%d", a->run_id,
+               a->life.start.round, a->life.halt_step);
+        work_ask_stop_after(a->work, a->life.halt_step);
         break;
     case LIFE_ACT_SIGNAL:
         if (!a->life.leaving) /* Where we are told to leave, nobody asks what failed. */
@@ -815,8 +828,9 @@ static void on_message(void *arg, const struct ctl_msg *m)
     static const int events[CTL_TYPE_COUNT] = {
         [CTL_WELCOME] = LIFE_EV_WELCOME + 1, [CTL_REFUSED] = LIFE_EV_REFUSED + 1,
         [CTL_WAITING] = LIFE_EV_WAITING + 1, [CTL_START] = LIFE_EV_START + 1,
-        [CTL_GO] = LIFE_EV_GO + 1,           [CTL_STOP] = LIFE_EV_STOP + 1,
-        [CTL_BEAT] = LIFE_EV_BEAT + 1,       [CTL_END] = LIFE_EV_END + 1};
+        [CTL_GO] = LIFE_EV_GO + 1,           [CTL_HALT] = LIFE_EV_HALT + 1,
+        [CTL_STOP] = LIFE_EV_STOP + 1,       [CTL_BEAT] = LIFE_EV_BEAT + 1,
+        [CTL_END] = LIFE_EV_END + 1};
     struct agent *a = arg;
     if (m->type == CTL_STOP && a->life.state == LIFE_FINISHED)
         renew_store(a); /* Nothing of ours runs: STOPPED goes out at once. */
@@ -825,6 +839,12 @@ static void on_message(void *arg, const struct ctl_msg *m)
         return;
     }
     step(a, &(struct life_event){.type = (enum life_event_type)(events[m->type] - 1), .msg = m});
+}
+
+/* This node is to leave in order. */
+static void drain(struct agent *a, const char *reason, int64_t timeout_ns)
+{
+    step(a, &(struct life_event){.type = LIFE_EV_DRAIN, .text = reason, .timeout_ns = timeout_ns});
 }
 
 static void on_signal(uv_signal_t *s, int signo)
@@ -836,10 +856,10 @@ static void on_signal(uv_signal_t *s, int signo)
     }
     if (a->told_signo == 0)
         a->told_signo = signo;
-    bool is_warning = signo == SIGUSR1 && a->usr1_is_term;
-    step(a, &(struct life_event){.type = LIFE_EV_SIGNAL,
-                                 .signo = signo,
-                                 .workers_signo = is_warning ? SIGTERM : signo});
+    if (signo == SIGUSR1 && a->usr1_drains)
+        drain(a, "told to stop by SIGUSR1", a->o->drain_timeout_ns);
+    else
+        step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = signo});
 }
 
 /* What the kernel does not wake is ended as if we had been told to stop: here nothing would start
@@ -1027,13 +1047,13 @@ static int watch_signals(struct agent *a, struct mu_err *err)
     int r = 0;
     (void)signal(SIGTTOU, SIG_IGN); /* Our group is in the background: `stty tostop` must not stop
                                        us. Workers get the default back. */
-    a->usr1_is_term = true;
+    a->usr1_drains = true;
     for (uint32_t i = 0; r == 0 && i < a->o->signal_count; i++) {
-        a->usr1_is_term = a->usr1_is_term && a->o->signals[i] != SIGUSR1;
+        a->usr1_drains = a->usr1_drains && a->o->signals[i] != SIGUSR1;
         if (!is_nohup(a->o->signals[i]))
             r = watch_signal(a, a->o->signals[i], err);
     }
-    return r == 0 && a->usr1_is_term ? watch_signal(a, SIGUSR1, err) : r;
+    return r == 0 && a->usr1_drains ? watch_signal(a, SIGUSR1, err) : r;
 }
 
 /* As far as our own part goes, before anything is opened: later it would be told by whatever came

@@ -540,6 +540,7 @@ static int set_defaults(struct reading *rd)
                                     .server_timeout_ns = INT64_C(60000000000),
                                     .last_lines = 10,
                                     .shutdown_timeout_ns = MU_GRACE_NS,
+                                    .drain_timeout_ns = MU_DRAIN_NS,
                                     .monitor_interval_ns = INT64_C(100000000),
                                     .log_level = MU_WARN,
                                     .log_format = MU_LOG_TEXT};

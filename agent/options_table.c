@@ -337,6 +337,14 @@ static int set_signals(struct reading *rd, const char *text, const char *what)
     }
 }
 
+static int set_drain_timeout(struct reading *rd, const char *text, const char *what)
+{
+    int r = seconds(rd, text, 0, what, &rd->o->drain_timeout_ns);
+    if (r == 0 && rd->o->drain_timeout_ns > MU_DRAIN_MAX_NS)
+        return option_fail(rd, 2, "%s: a day (86400) is the most", what);
+    return r;
+}
+
 static int set_shutdown_timeout(struct reading *rd, const char *text, const char *what)
 {
     /* Beyond torchrun, which wants whole seconds: fractions. */
@@ -515,7 +523,7 @@ const struct option_row option_rows[] = {
      "Which CPUs a worker gets: those of its GPU's NUMA node; of that socket; a share of the node's cores of its own; or "
      "one group of them with a common last cache. Without GPUs workers are dealt to the nodes in order."},
     {"signals-to-handle", 0, 0, "LIST", set_signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     "Signals that are passed on to the workers before the agent ends. SIGUSR1, a scheduler's warning, means SIGTERM unless it is listed."},
+     "Signals that are passed on to the workers before the agent ends. Unless it is listed, SIGUSR1 asks this node to leave in order."},
     {"shutdown-timeout", 0, 0, "SECONDS", set_shutdown_timeout, "30",
      "From a signal that asks workers to end to SIGKILL, whatever the reason. Also TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
     {"virtual-local-rank", 0, 0, NULL, set_virtual_local_rank, NULL,
@@ -542,6 +550,9 @@ const struct option_row option_rows[] = {
      "How many of the last lines of the worker that failed first are shown at the end, on every node; at most 20. For that a "
      "worker's stderr passes through the agent, byte by byte, unless that is a terminal; so does its stdout where both lead to the same "
      "place. 0: workers inherit both, and the lines are known only where --tee, --redirects or --label brings them here."},
+    {"drain-timeout", 0, OPTION_OWN, "SECONDS", set_drain_timeout, "60",
+     "Once this node is asked to leave (SIGUSR1, muster drain, a preemption notice without a time of its own): how long its workers may take to the "
+     "step after which all nodes' workers stop, and to their checkpoint. Then they are ended with SIGTERM."},
     {"progress-timeout", 0, OPTION_OWN, "SECONDS", set_progress_timeout, "0",
      "A worker that has reported a step (muster_progress) must report the next within so long, or it hangs: the group is stopped, the "
      "cause is no_progress, and a restart is spent. While it is in a section with a limit of its own that one holds. 0: no limit; status shows "

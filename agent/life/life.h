@@ -39,7 +39,8 @@ enum life_state {
  * LINK_LOST (was up, closed or reset), LINK_FAILED (an attempt failed), and the server's messages.
  * From the workers: SPAWNED, SPAWN_FAILED, WORKER_EXIT, SILENT (who of them gives no sign of life
  * has changed), HUNG (one of them does not for longer than the user allows), ALL_GONE. From the
- * system: SIGNAL (one that is handled), OWNER_GONE (the warden died). From the shell's timer:
+ * system: SIGNAL (one that is handled), DRAIN (this node is to leave in order), OWNER_GONE (the
+ * warden died). From the shell's timer:
  * DEADLINE. */
 #define LIFE_EVENTS(X)                                                                             \
     X(LINK_UP)                                                                                     \
@@ -50,6 +51,7 @@ enum life_state {
     X(WAITING)                                                                                     \
     X(START)                                                                                       \
     X(GO)                                                                                          \
+    X(HALT)                                                                                        \
     X(STOP)                                                                                        \
     X(END)                                                                                         \
     X(BEAT)                                                                                        \
@@ -62,6 +64,7 @@ enum life_state {
     X(HUNG)                                                                                        \
     X(ALL_GONE)                                                                                    \
     X(SIGNAL)                                                                                      \
+    X(DRAIN)                                                                                       \
     X(OWNER_GONE)                                                                                  \
     X(DEADLINE)
 
@@ -83,10 +86,11 @@ struct life_event {
     bool stranger;             /* LINK_LOST: what answered speaks another protocol. */
     bool refused; /* LINK_FAILED: connection refused, that is, no server process listens there. */
     int signo;    /* SIGNAL. With a text: none came, this node is ended for that reason. */
-    int workers_signo;   /* SIGNAL: what the workers get for it; 0: the same. */
     uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
     int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
     bool by_itself;      /* WORKER_EXIT: it was ending, or had said why, before it was signalled. */
+    bool halted;         /* WORKER_EXIT: it stopped because it was told after which step to stop. */
+    int64_t timeout_ns;  /* DRAIN: until this node leaves in any case; its reason is `text`. */
     bool names_rank;     /* WORKER_EXIT: it names the rank `named` as the one that failed before. */
     int32_t named;
     const int32_t *pids;    /* SPAWNED: nproc process ids, borrowed for the call. */
@@ -101,6 +105,7 @@ struct life_event {
  * SEND        make the message with life_message() and send it
  * REACH       try once to connect to life->start's lead; REACHED or UNREACHED follows
  * SPAWN       start the workers of life->start; SPAWNED or SPAWN_FAILED follows at once
+ * HALT        ask every worker to stop after life->halt_step
  * SIGNAL      send life->signo to every worker's group
  * KILL        SIGKILL everything of the round
  * SAY         show the line at life->words + arg to the user
@@ -111,6 +116,7 @@ enum life_action_type {
     LIFE_ACT_SEND,
     LIFE_ACT_REACH,
     LIFE_ACT_SPAWN,
+    LIFE_ACT_HALT,
     LIFE_ACT_SIGNAL,
     LIFE_ACT_KILL,
     LIFE_ACT_SAY,
@@ -208,8 +214,14 @@ struct life {
     bool kill_at_once;                    /* No grace: our own launcher is dead. */
     bool signalled;                       /* STOPPING: the workers were told to end. */
     int64_t signal_at_ns;                 /* STOPPING: not before this. */
-    uint32_t stopped_round;               /* For STOPPED. */
-    struct mu_cause bye;                  /* Why we leave, for BYE. */
+    bool draining;                        /* This node is to leave in order. */
+    char drain_reason[CTL_REASON_BYTES];
+    int64_t drain_until_ns;   /* Then it leaves in any case. */
+    int64_t drain_left_ms;    /* For DRAIN. */
+    int32_t halt_step;        /* The workers of this round stop after it; -1: they run on. */
+    bool halted;              /* One of them has. */
+    uint32_t stopped_round;   /* For STOPPED. */
+    struct mu_cause bye;      /* Why we leave, for BYE. */
     int64_t stop_deadline_ns; /* STOPPING: when the next rung of the ladder is due. ENDING: how long
                                  to wait. */
     int signo;                /* For the SIGNAL action. */

@@ -1,7 +1,7 @@
 /* The rendezvous of one job: the table, and the machine that follows it. What the rows do stands in
- * hello.c (who comes), said.c (what nodes say, who goes), time.c, round.c (begin, stop, end) and
- * verdict.c (the first cause); who is here in roster.c, who gets which rank in ranks.c, words for
- * people in words.c. */
+ * hello.c (who comes), said.c (what nodes say, who goes), drain.c (who is to go), time.c, round.c
+ * (begin, stop, end) and verdict.c (the first cause); who is here in roster.c, who gets which rank
+ * in ranks.c, words for people in words.c. */
 #include "rendezvous/job/job.h"
 
 #include <errno.h>
@@ -29,6 +29,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STOPPED]       = ROW(GATHERING,  row_stale_stopped),
         [JOB_EV_BYE]           = ROW(GATHERING,  row_gather_left),
         [JOB_EV_BEAT]          = ROW(GATHERING,  row_beat),
+        [JOB_EV_DRAIN]         = ROW(GATHERING,  row_note_drain),
         [JOB_EV_NODE_DEAD]     = ROW(GATHERING,  row_gather_left),
         [JOB_EV_NODE_AWAY]     = ROW(GATHERING,  row_away),
         [JOB_EV_DEADLINE]      = ROW(GATHERING,  row_gather_deadline),
@@ -48,6 +49,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STOPPED]       = ROW(RECOVERING, row_run_stopped),
         [JOB_EV_BYE]           = ROW(RECOVERING, row_run_left),
         [JOB_EV_BEAT]          = ROW(RECOVERING, row_beat),
+        [JOB_EV_DRAIN]         = ROW(RECOVERING, row_note_drain),
         [JOB_EV_NODE_DEAD]     = ROW(RECOVERING, row_run_left),
         [JOB_EV_NODE_AWAY]     = ROW(RECOVERING, row_away),
         [JOB_EV_DEADLINE]      = ROW(RECOVERING, row_recover_deadline),
@@ -65,6 +67,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STOPPED]       = ROW(RUNNING,    row_run_stopped),
         [JOB_EV_BYE]           = ROW(RUNNING,    row_run_left),
         [JOB_EV_BEAT]          = ROW(RUNNING,    row_beat),
+        [JOB_EV_DRAIN]         = ROW(RUNNING,    row_run_drain),
         [JOB_EV_NODE_DEAD]     = ROW(RUNNING,    row_run_left),
         [JOB_EV_NODE_AWAY]     = ROW(RUNNING,    row_away),
         [JOB_EV_DEADLINE]      = ROW(RUNNING,    row_run_deadline),
@@ -82,6 +85,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STOPPED]       = ROW(STOPPING,   row_stop_stopped),
         [JOB_EV_BYE]           = ROW(STOPPING,   row_stop_left),
         [JOB_EV_BEAT]          = ROW(STOPPING,   row_beat),
+        [JOB_EV_DRAIN]         = ROW(STOPPING,   row_note_drain),
         [JOB_EV_NODE_DEAD]     = ROW(STOPPING,   row_stop_left),
         [JOB_EV_NODE_AWAY]     = ROW(STOPPING,   row_away),
         [JOB_EV_DEADLINE]      = ROW(STOPPING,   row_stop_deadline),
@@ -99,6 +103,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_STOPPED]       = ROW(state, NULL),                                                 \
         [JOB_EV_BYE]           = ROW(state, row_ended_left),                                           \
         [JOB_EV_BEAT]          = ROW(state, NULL),                                                 \
+        [JOB_EV_DRAIN]         = ROW(state, NULL),                                                 \
         [JOB_EV_NODE_DEAD]     = ROW(state, row_ended_left),                                           \
         [JOB_EV_NODE_AWAY]     = ROW(state, row_ended_left),                                           \
         [JOB_EV_DEADLINE]      = ROW(state, NULL), /* None is asked for. */                        \
@@ -178,7 +183,7 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
     case JOB_RECOVERING:
         return sooner(sooner(at, j->next_word_ns), j->since_ns + j->fence_ns);
     case JOB_RUNNING:
-        return sooner(at, j->next_word_ns);
+        return sooner(sooner(at, j->next_word_ns), j->halt_ask_until_ns);
     case JOB_STOPPING:
         if (j->pending == 0)
             return now_ns; /* Loaded, and nobody owes a word. */
@@ -215,6 +220,8 @@ int job_init(struct job *j,
                       .free_head = JOB_NO_NODE,
                       .hello_slot = JOB_NO_NODE,
                       .lead = JOB_NO_NODE,
+                      .halt_step = -1,
+                      .halt_ask_until_ns = NEVER,
                       .missing_fenced = true,
                       .gather_deadline_ns = NEVER,
                       .last_call_at_ns = NEVER,
@@ -234,6 +241,7 @@ void job_fini(struct job *j)
     for (uint32_t i = 0; i < j->node_cap; i++) {
         mu_mem_free(j->mem, j->nodes[i].workers);
         mu_mem_free(j->mem, j->nodes[i].failure);
+        mu_mem_free(j->mem, j->nodes[i].drain);
     }
     mu_mem_free(j->mem, j->nodes);
     mu_mem_free(j->mem, j->index);
@@ -347,6 +355,8 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         ret->u.go.round = j->round;
     } else if (type == CTL_STOP) {
         fill_stop(j, n, &ret->u.stop);
+    } else if (type == CTL_HALT) {
+        drain_fill_halt(j, n, &ret->u.halt);
     } else if (type == CTL_BEAT) {
         ret->u.beat.round = n->in_round ? j->round : 0;
         ret->u.beat.seq = n->beat_seq;

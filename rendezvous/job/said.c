@@ -5,12 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static void note_steps(const struct job *j, struct job_node *n, const struct ctl_beat *m)
+static void
+note_steps(const struct job *j, int64_t now_ns, struct job_node *n, const struct ctl_beat *m)
 {
     if (!n->in_round || m->round != j->round)
         return;
     for (uint32_t i = 0; i < m->steps.n && i < n->hello.nproc; i++)
         n->workers[i].step = m->steps.v[i];
+    drain_note_speed(n, now_ns, j->config.beat_ns);
 }
 
 int row_beat(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
@@ -18,10 +20,12 @@ int row_beat(struct job *j, int64_t now_ns, const struct job_event *ev, struct m
     struct job_node *n = job_node_of(j, ev);
     roster_heard(j, ev->node, now_ns);
     if (ev->type == JOB_EV_BEAT) {
-        note_steps(j, n, &ev->msg->u.beat);
+        note_steps(j, now_ns, n, &ev->msg->u.beat);
         n->beat_seq = ev->msg->u.beat.seq;
         job_send(j, ev->node, CTL_BEAT);
     }
+    if (j->state == JOB_RUNNING)
+        return drain_choose_step(j, now_ns);
     return j->state == JOB_GATHERING ? job_ready(j, now_ns) : 0;
 }
 
@@ -214,6 +218,7 @@ int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, st
     note_failed_worker(n, &c);
     if (c.kind == MU_CAUSE_NO_PROGRESS)
         blame(j, &c, n);
+    drain_explain(j, &c);
     job_new_cause(j, &c, m->output);
     if (c.node_rank == n->node_rank) /* RECOVERING: agents may have brought a cause with them. */
         job_weigh_cause(j, now_ns, n, &c, m->output);
@@ -246,9 +251,10 @@ int row_run_finished(struct job *j, int64_t now_ns, const struct job_event *ev, 
     if (!of_this_round(j, now_ns, ev, ev->msg->u.finished.round) ||
         !owes_finished(job_node_of(j, ev)))
         return 0;
+    job_node_of(j, ev)->halted = ev->msg->u.finished.halted != 0;
     finish_node(j, ev->node);
     if (--j->pending == 0)
-        return JOB_EV_OVER;
+        return drain_or_over(j);
     job_idle(j, now_ns);
     return 0;
 }
@@ -259,8 +265,10 @@ int row_recover_finished(struct job *j,
                          struct mu_err *err)
 {
     if (of_this_round(j, now_ns, ev, ev->msg->u.finished.round) &&
-        owes_finished(job_node_of(j, ev)))
+        owes_finished(job_node_of(j, ev))) {
+        job_node_of(j, ev)->halted = ev->msg->u.finished.halted != 0;
         finish_node(j, ev->node);
+    }
     return 0;
 }
 

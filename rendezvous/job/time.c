@@ -132,6 +132,8 @@ int row_run_deadline(struct job *j, int64_t now_ns, const struct job_event *ev, 
 {
     int news = silent_ones(j, now_ns, ev, row_run_left);
     if (news == 0)
+        news = drain_choose_step(j, now_ns);
+    if (news == 0)
         say_what_we_wait_for(j, now_ns);
     return news;
 }
