@@ -115,7 +115,8 @@ add_node(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const 
     else
         cli_cell(t, CLI_PLAIN, "");
     cell_age(t, mem, cli_number(node, "heard_ms_ago", -1));
-    cli_cell(t, CLI_RED, connected ? "" : "not connected");
+    bool leaves = cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(node, "drain"));
+    cli_cell(t, CLI_RED, !connected ? "not connected" : leaves ? "is to leave" : "");
 }
 
 static const char *const node_heads[] = {"JOB",   "NODE",    "HOST", "ADDRESS", "STATE",
@@ -126,6 +127,7 @@ static bool is_calm(const cJSON *node)
 {
     const char *state = cli_text(node, "state");
     return cli_is_true(node, "connected") &&
+           !cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(node, "drain")) &&
            (strcmp(state, "running") == 0 || strcmp(state, "finished") == 0);
 }
 

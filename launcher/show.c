@@ -97,6 +97,7 @@ static int draw_text(struct view *v, const cJSON *answer, const char *trouble, s
     case CLI_WORKERS:
         cli_page_workers(&v->plain, answer, v->o->job, &style);
         break;
+    case CLI_DRAIN: /* It shows nothing: drain.c. */
     case CLI_VERB_COUNT:
         break;
     }

@@ -440,6 +440,19 @@ int incidents_add(struct srv_job *sj, const struct job_incident *in);
 /* The answer to GET /jobs/ID/incidents. False: there is no such job. `out` is reset. */
 bool incidents_get(struct srv *s, struct mu_str id, struct mu_buf *out);
 
+/* --- allow.c --- */
+/* What a request is about to do: look at jobs, or change one. */
+enum srv_deed {
+    SRV_READS,
+    SRV_CHANGES
+};
+/* NULL: it may. Else one sentence why not. */
+const char *srv_forbids(const struct srv_http_request *q, enum srv_deed deed);
+
+/* --- drain.c --- */
+/* POST /nodes/NODE/drain. False: the path is another one. */
+bool drain_serve(struct srv *s, const struct srv_http_request *q, struct srv_http_answer *ret);
+
 /* --- http.c --- */
 /* Hand a connection whose first bytes are HTTP to the module. */
 void http_take(struct conn *c);

@@ -1,7 +1,10 @@
 """A node leaves in order: all ranks stop after one step, and the others go on without it."""
+import http.client
+import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -179,3 +182,113 @@ def test_a_job_of_one_node_stops_at_a_step_and_ends_as_one_that_was_told_to(job)
     a.ends(1, LIMIT_S)
     check_halts([a], 2)
     assert "told to stop by SIGUSR1" in a.verdict()
+
+
+# --- asked through the server ---
+
+def post(server, path, host=None, body=None):
+    """(status, answer)"""
+    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=mulib.PATIENCE)
+    try:
+        c.putrequest("POST", path, skip_host=True)
+        c.putheader("Host", f"localhost:{server.port}" if host is None else host)
+        if body is not None:
+            c.putheader("Content-Length", str(len(body)))
+        c.endheaders(body)
+        r = c.getresponse()
+        return r.status, json.loads(r.read())
+    finally:
+        c.close()
+
+
+def muster(server, *words):
+    return subprocess.run([mulib.program("muster"), *map(str, words), f"--rdzv=127.0.0.1:{server.port}"], capture_output=True, text=True,
+                          timeout=mulib.PATIENCE, check=False, stdin=subprocess.DEVNULL)
+
+
+def test_a_post_drains_a_node_and_status_shows_it(job, server):
+    g = Group(job, server, "1:2", 150)
+    stays, leaves = g.add("--node-rank=0"), g.add("--node-rank=1")
+    wait_steps(server, 10)
+    node = g.node(leaves)
+    assert node["drain"] is None
+    code, answer = post(server, f"/nodes/{node['id']}/drain?timeout=30&job=d")
+    assert code == 202, answer
+    assert (answer["job"], answer["node"], answer["host"], answer["timeout_ms"]) == ("d", node["id"], node["host"], 30000)
+    assert "is to leave (asked through the server)" in answer["sentence"]
+    shown = g.node(leaves)
+    assert shown["drain"]["reason"] == "asked through the server"
+    assert mulib.unix_ms(shown["drain"]["until"]) - mulib.unix_ms(shown["drain"]["since"]) == 30000
+    code, again = post(server, f"/nodes/{node['id']}/drain")
+    assert code == 409 and "is leaving already" in again["error"]
+    leaves.ends(0, LIMIT_S)
+    stays.ends(0, LIMIT_S)
+    check_halts([stays, leaves], 4)
+    code, _, body = server.get("/jobs/d/incidents")
+    first = json.loads(body)["incidents"][0]
+    assert code == 200 and first["decision"] == "regroup" and first["cause"]["kind"] == "node_left", first
+    assert first["cause"]["message"] == "drained: asked through the server" and first["restarts"] == 0
+
+
+def test_muster_drain(job, server):
+    g = Group(job, server, "1:2", 150)
+    stays, leaves = g.add("--node-rank=0"), g.add("--node-rank=1")
+    wait_steps(server, 10)
+    host = g.node(leaves)["host"]
+    both = muster(server, "drain", host)  # Two agents on one host.
+    assert both.returncode == 1 and f'2 nodes are called "{host}"' in both.stderr, both.stderr
+    p = muster(server, "drain", g.node(leaves)["id"], "--job", "d", "--drain-timeout", "20")
+    assert p.returncode == 0 and p.stdout.startswith(f"{host} leaves job d within 20 s: round 1 runs"), p.stdout + p.stderr
+    leaves.ends(0, LIMIT_S)
+    p = muster(server, "drain", g.node(stays)["id"], "--json")  # The last one: the job ends.
+    assert p.returncode == 0 and json.loads(p.stdout)["timeout_ms"] == 60000, p.stderr
+    stays.ends(0, LIMIT_S)
+    assert server.status()["jobs"][0]["state"] == "failed"
+
+
+def test_a_spare_leaves_at_once(job, server):
+    g = Group(job, server, "1", 60)
+    runs = g.add()
+    wait_steps(server, 3)
+    spare = g.add()
+    server.wait_status(lambda s: len(s["jobs"][0]["nodes"]) == 2, "a spare")
+    assert post(server, f"/nodes/{g.node(spare)['id']}/drain")[0] == 202
+    spare.wait(LIMIT_S)
+    runs.ends(0, LIMIT_S)
+    assert not halts([runs]) and server.status()["jobs"][0]["round"] == 1
+
+
+def test_what_a_post_is_refused_for(job, server):
+    g = Group(job, server, "1", 100000)
+    a = g.add()
+    wait_steps(server, 1)
+    node = g.node(a)["id"]
+    cases = [(404, "/nodes/nobody/drain", None, 'no living job has a node "nobody"'),
+             (404, f"/nodes/{node}/drain?job=x", None, "there is no living job of that id"),
+             (400, f"/nodes/{node}/drain?timeout=soon", None, "timeout"),
+             (403, f"/nodes/{node}/drain", "evil.example:80", "the Host field must name this machine"),
+             (403, f"/nodes/{node}/drain", "", "the Host field must name this machine"),
+             (404, "/nodes//drain", None, "there is no such page")]
+    for code, path, host, text in cases:
+        got, answer = post(server, path, host)
+        assert got == code and text in answer["error"], (path, host, got, answer)
+    got, headers, body = server.get(f"/nodes/{node}/drain")
+    assert got == 405 and headers["Allow"] == "POST" and "only POST" in json.loads(body)["error"]
+    with pytest.raises((http.client.HTTPException, OSError)):  # Nobody wants a body: this one is too long.
+        post(server, f"/nodes/{node}/drain", None, b"x" * (1 << 20))
+    assert g.node(a)["drain"] is None
+    for host in ("127.0.0.1", "[::1]:1", "localhost"):
+        assert post(server, "/nodes/nobody/drain", host)[0] == 404
+    a.signal(signal.SIGTERM)
+    a.ends(1, LIMIT_S)
+
+
+def test_only_this_machine_may_ask(server):
+    own = [s.split()[0] for s in subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout.splitlines() if s.split()]
+    if not own:
+        pytest.skip("this machine has loopback addresses only")
+    c = http.client.HTTPConnection(own[0], server.port, timeout=mulib.PATIENCE)
+    c.request("POST", "/nodes/x/drain", headers={"Host": "localhost"})
+    r = c.getresponse()
+    assert r.status == 403 and "only a process on the server's own machine" in json.loads(r.read())["error"]
+    c.close()
