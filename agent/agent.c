@@ -18,6 +18,7 @@
 #include "agent/link/facts.h"
 #include "agent/link/link.h"
 #include "agent/link/reach.h"
+#include "agent/notice_watch.h"
 #include "agent/pulse.h"
 #include "agent/watchdog.h"
 #include "agent/workers/output.h"
@@ -66,6 +67,7 @@ struct agent {
     struct hosting hosting;
     struct watchdog watchdog;
     struct pulse pulse;
+    struct notice_watch notices;
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -598,7 +600,8 @@ static void leave(struct agent *a)
     a->leaving = true;
     output_finish(a->output);
     reach_cancel(&a->reach);
-    a->lookups_left = link_has_lookups(a->link);
+    a->lookups_left = link_has_lookups(a->link) || notice_watch_is_busy(&a->notices);
+    notice_watch_close(&a->notices);
     link_close(a->link, on_link_closed, a);
     a->stuck = work_is_running(a->work);
     if (a->stuck) /* What the kernel cannot end keeps its handles; the process ends around them. */
@@ -845,6 +848,25 @@ static void on_message(void *arg, const struct ctl_msg *m)
 static void drain(struct agent *a, const char *reason, int64_t timeout_ns)
 {
     step(a, &(struct life_event){.type = LIFE_EV_DRAIN, .text = reason, .timeout_ns = timeout_ns});
+}
+
+/* This machine is about to be taken away. */
+static void on_notice(void *arg, const struct notice *n)
+{
+    struct agent *a = arg;
+    int64_t left_ns = a->o->drain_timeout_ns;
+    if (n->left_ms >= 0) {
+        int64_t told_ns = n->left_ms < MU_DRAIN_MAX_NS / MU_NS_PER_MS ? n->left_ms * MU_NS_PER_MS
+                                                                      : MU_DRAIN_MAX_NS;
+        left_ns = told_ns > MU_DRAIN_MARGIN_NS ? told_ns - MU_DRAIN_MARGIN_NS : 0;
+    }
+    mu_log(MU_INFO, "node.notice", "job=%s left_ms=%" PRId64, a->run_id, left_ns / MU_NS_PER_MS);
+    drain(a, n->reason, left_ns);
+}
+
+static void on_notice_trouble(void *arg, const char *text)
+{
+    say(arg, text);
 }
 
 static void on_signal(uv_signal_t *s, int signo)
@@ -1124,6 +1146,12 @@ static int set_up(struct agent *a, struct mu_err *err)
         r = output_new(&a->loop, &oe, &a->output, err);
     if (r == 0)
         pulse_use(&a->pulse, a->work, a->output);
+    a->notices.arg = a;
+    a->notices.on_notice = on_notice;
+    a->notices.on_trouble = on_notice_trouble;
+    if (r == 0)
+        r = notice_watch_init(&a->notices, &a->loop, a->o->preemption_url,
+                              getenv("MUSTER_METADATA_HOST"), err);
     if (r == 0)
         r = warden_watch(a->warden, &a->loop, on_warden_lost, a);
     if (r < 0)

@@ -103,7 +103,8 @@ struct agent_options {
     const char *numa;            /* --numa-binding; NULL: none. */
     int64_t d_state_ns;          /* TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT; 0: do not look. */
     int64_t shutdown_timeout_ns; /* SIGTERM to SIGKILL. */
-    int64_t drain_timeout_ns;    /* From "leave in order" until this node leaves in any case. */
+    const char *preemption_url; /* NULL: nothing is watched. Else a word or URL of notice_read.h. */
+    int64_t drain_timeout_ns;   /* From "leave in order" until this node leaves in any case. */
     int64_t progress_timeout_ns; /* From one reported step to the next; 0: no limit. */
     int64_t silence_timeout_ns;  /* Without any sign of life; 0: no limit. */
     int signals[AGENT_SIGNALS_MAX];

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "agent/notice_read.h"
 #include "base/cause.h"
 
 #define NS_PER_S INT64_C(1000000000)
@@ -337,6 +338,18 @@ static int set_signals(struct reading *rd, const char *text, const char *what)
     }
 }
 
+static int set_preemption_url(struct reading *rd, const char *text, const char *what)
+{
+    enum notice_kind kind;
+    if (!notice_kind_of(text, &kind))
+        return option_fail(rd, 2, "%s: \"%.60s\" is neither aws, gcp, azure nor an http:// URL",
+                           what, text);
+    if (strlen(text) > PREEMPTION_URL_BYTES_MAX)
+        return option_fail(rd, 2, "%s: at most %d bytes", what, PREEMPTION_URL_BYTES_MAX);
+    rd->o->preemption_url = text;
+    return 0;
+}
+
 static int set_drain_timeout(struct reading *rd, const char *text, const char *what)
 {
     int r = seconds(rd, text, 0, what, &rd->o->drain_timeout_ns);
@@ -553,6 +566,9 @@ const struct option_row option_rows[] = {
     {"drain-timeout", 0, OPTION_OWN, "SECONDS", set_drain_timeout, "60",
      "Once this node is asked to leave (SIGUSR1, muster drain, a preemption notice without a time of its own): how long its workers may take to the "
      "step after which all nodes' workers stop, and to their checkpoint. Then they are ended with SIGTERM."},
+    {"preemption-url", 0, OPTION_OWN, "URL|aws|gcp|azure", set_preemption_url, NULL,
+     "Ask every 5 s whether this machine is about to be taken away, and leave in order when it is: the metadata service of AWS (spot), GCP or "
+     "Azure, or any URL that answers 200 then, and 404 or 204 before. MUSTER_METADATA_HOST=HOST[:PORT] takes the place of the service's own."},
     {"progress-timeout", 0, OPTION_OWN, "SECONDS", set_progress_timeout, "0",
      "A worker that has reported a step (muster_progress) must report the next within so long, or it hangs: the group is stopped, the "
      "cause is no_progress, and a restart is spent. While it is in a section with a limit of its own that one holds. 0: no limit; status shows "

@@ -28,7 +28,7 @@ struct option_row {
     const char *doc;    /* Sentences for --help and the man page. */
 };
 
-#define OPTIONS_MAX 48
+#define OPTIONS_MAX 64
 
 /* One text per row, from the command line or a variable; NULL: neither. */
 struct reading {

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/module.h"
 #include "rendezvous/server/internal.h"
 
 #define MODULE "muster-http.so"
@@ -111,7 +112,7 @@ static void respond(void *arg, const struct srv_http_request *q, struct srv_http
 /* Never unloaded: the TLS library it brings does not like that, and a second request is likely. */
 static const struct srv_http_module *open_module(const struct srv *s)
 {
-    void *lib = module_open(s->http_path, MODULE);
+    void *lib = mu_module_open(s->http_path, MODULE);
     if (lib == NULL) {
         const char *why = dlerror();
         char shown[256];

@@ -405,10 +405,6 @@ bool mark_find(struct srv *s);
 /* Make the mark agree with the number of live rounds. */
 void mark_update(struct srv *s);
 
-/* --- module.c --- */
-/* given: a path, or NULL to find `file` beside the program. NULL: dlerror() says why. */
-void *module_open(const char *given, const char *file);
-
 /* --- state.c --- */
 /* Open what is kept in config.state_dir. Returns 0 where there is nothing to be opened, or where it
  * cannot be kept, which is said once; a negative errno with a sentence when this server must not
