@@ -19,6 +19,7 @@
 #include "agent/link/facts.h"
 #include "agent/link/link.h"
 #include "agent/link/reach.h"
+#include "agent/notice_watch.h"
 #include "agent/pulse.h"
 #include "agent/stacks.h"
 #include "agent/watchdog.h"
@@ -77,6 +78,7 @@ struct agent {
     bool hangs; /* `hang` waits for its stacks. */
     struct hang_verdict hang;
     int64_t hang_ns; /* When it was found. */
+    struct notice_watch notices;
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -86,7 +88,7 @@ struct agent {
     bool left;          /* Everything is closed but what the loop closes by itself. */
     uv_signal_t signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
-    bool usr1_is_term; /* Not in --signals-to-handle: a scheduler's warning means SIGTERM. */
+    bool usr1_drains; /* Not in --signals-to-handle: a scheduler's warning. */
     char run_id[MU_RUN_ID_BYTES];
     struct failed *failed; /* nproc entries. */
     uint32_t failed_count;
@@ -346,6 +348,7 @@ static void note_exit(void *arg, const struct work_exit *e)
                             .by_itself = e->by_itself,
                             .core_dumped = e->core_dumped,
                             .oom_killed = e->oom_killed,
+                            .halted = said != NULL && said->halts,
                             .names_rank = said != NULL && said->blame >= 0,
                             .named = said != NULL ? said->blame : -1};
     struct plan_error pe = {0};
@@ -555,6 +558,13 @@ static void copy_error_file(const struct agent *a)
 static void say_outcome(const struct agent *a)
 {
     const struct life *l = &a->life;
+    if (l->exit_status == 0 && l->draining && !l->ended) {
+        char text[MU_RUN_ID_BYTES + CTL_REASON_BYTES + 80];
+        (void)snprintf(text, sizeof text, "this node has left job %s in order (%s)", a->run_id,
+                       l->drain_reason);
+        say(a, text);
+        return;
+    }
     if (l->exit_status == 0) {
         if (l->start.round == 0) /* Nothing of ours ever ran: that is no usual success. */
             say(a, "the job ended well without this node, which waited as a spare; another job "
@@ -727,7 +737,8 @@ static void leave(struct agent *a)
     a->leaving = true;
     output_finish(a->output);
     reach_cancel(&a->reach);
-    a->lookups_left = link_has_lookups(a->link);
+    a->lookups_left = link_has_lookups(a->link) || notice_watch_is_busy(&a->notices);
+    notice_watch_close(&a->notices);
     link_close(a->link, on_link_closed, a);
     a->stuck = work_is_running(a->work);
     if (a->stuck) /* What the kernel cannot end keeps its handles; the process ends around them. */
@@ -793,6 +804,11 @@ static void carry_out(struct agent *a, const struct life_action *action)
     case LIFE_ACT_STACKS:
         if (!take_stacks(a, UINT32_MAX))
             step(a, &(struct life_event){.type = LIFE_EV_STACKS});
+        break;
+    case LIFE_ACT_HALT:
+        mu_log(MU_INFO, "workers.halt", "job=%s round=%" PRId64 " step=%d", a->run_id,
+               a->life.start.round, a->life.halt_step);
+        work_ask_stop_after(a->work, a->life.halt_step);
         break;
     case LIFE_ACT_SIGNAL:
         if (!a->life.leaving) /* Where we are told to leave, nobody asks what failed. */
@@ -964,8 +980,9 @@ static void on_message(void *arg, const struct ctl_msg *m)
     static const int events[CTL_TYPE_COUNT] = {
         [CTL_WELCOME] = LIFE_EV_WELCOME + 1, [CTL_REFUSED] = LIFE_EV_REFUSED + 1,
         [CTL_WAITING] = LIFE_EV_WAITING + 1, [CTL_START] = LIFE_EV_START + 1,
-        [CTL_GO] = LIFE_EV_GO + 1,           [CTL_STOP] = LIFE_EV_STOP + 1,
-        [CTL_BEAT] = LIFE_EV_BEAT + 1,       [CTL_END] = LIFE_EV_END + 1};
+        [CTL_GO] = LIFE_EV_GO + 1,           [CTL_HALT] = LIFE_EV_HALT + 1,
+        [CTL_STOP] = LIFE_EV_STOP + 1,       [CTL_BEAT] = LIFE_EV_BEAT + 1,
+        [CTL_END] = LIFE_EV_END + 1};
     struct agent *a = arg;
     if (m->type == CTL_STOP && a->life.state == LIFE_FINISHED)
         renew_store(a); /* Nothing of ours runs: STOPPED goes out at once. */
@@ -974,6 +991,31 @@ static void on_message(void *arg, const struct ctl_msg *m)
         return;
     }
     step(a, &(struct life_event){.type = (enum life_event_type)(events[m->type] - 1), .msg = m});
+}
+
+/* This node is to leave in order. */
+static void drain(struct agent *a, const char *reason, int64_t timeout_ns)
+{
+    step(a, &(struct life_event){.type = LIFE_EV_DRAIN, .text = reason, .timeout_ns = timeout_ns});
+}
+
+/* This machine is about to be taken away. */
+static void on_notice(void *arg, const struct notice *n)
+{
+    struct agent *a = arg;
+    int64_t left_ns = a->o->drain_timeout_ns;
+    if (n->left_ms >= 0) {
+        int64_t told_ns = n->left_ms < MU_DRAIN_MAX_NS / MU_NS_PER_MS ? n->left_ms * MU_NS_PER_MS
+                                                                      : MU_DRAIN_MAX_NS;
+        left_ns = told_ns > MU_DRAIN_MARGIN_NS ? told_ns - MU_DRAIN_MARGIN_NS : 0;
+    }
+    mu_log(MU_INFO, "node.notice", "job=%s left_ms=%" PRId64, a->run_id, left_ns / MU_NS_PER_MS);
+    drain(a, n->reason, left_ns);
+}
+
+static void on_notice_trouble(void *arg, const char *text)
+{
+    say(arg, text);
 }
 
 static void on_signal(uv_signal_t *s, int signo)
@@ -985,10 +1027,10 @@ static void on_signal(uv_signal_t *s, int signo)
     }
     if (a->told_signo == 0)
         a->told_signo = signo;
-    bool is_warning = signo == SIGUSR1 && a->usr1_is_term;
-    step(a, &(struct life_event){.type = LIFE_EV_SIGNAL,
-                                 .signo = signo,
-                                 .workers_signo = is_warning ? SIGTERM : signo});
+    if (signo == SIGUSR1 && a->usr1_drains)
+        drain(a, "told to stop by SIGUSR1", a->o->drain_timeout_ns);
+    else
+        step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = signo});
 }
 
 /* What the kernel does not wake is ended as if we had been told to stop: here nothing would start
@@ -1210,13 +1252,13 @@ static int watch_signals(struct agent *a, struct mu_err *err)
     int r = 0;
     (void)signal(SIGTTOU, SIG_IGN); /* Our group is in the background: `stty tostop` must not stop
                                        us. Workers get the default back. */
-    a->usr1_is_term = true;
+    a->usr1_drains = true;
     for (uint32_t i = 0; r == 0 && i < a->o->signal_count; i++) {
-        a->usr1_is_term = a->usr1_is_term && a->o->signals[i] != SIGUSR1;
+        a->usr1_drains = a->usr1_drains && a->o->signals[i] != SIGUSR1;
         if (!is_nohup(a->o->signals[i]))
             r = watch_signal(a, a->o->signals[i], err);
     }
-    return r == 0 && a->usr1_is_term ? watch_signal(a, SIGUSR1, err) : r;
+    return r == 0 && a->usr1_drains ? watch_signal(a, SIGUSR1, err) : r;
 }
 
 /* As far as our own part goes, before anything is opened: later it would be told by whatever came
@@ -1290,6 +1332,12 @@ static int set_up(struct agent *a, struct mu_err *err)
     if (r == 0)
         pulse_use(&a->pulse, a->work, a->output);
     health_use(&a->health, a->work);
+    a->notices.arg = a;
+    a->notices.on_notice = on_notice;
+    a->notices.on_trouble = on_notice_trouble;
+    if (r == 0)
+        r = notice_watch_init(&a->notices, &a->loop, a->o->preemption_url,
+                              getenv("MUSTER_METADATA_HOST"), err);
     if (r == 0)
         r = warden_watch(a->warden, &a->loop, on_warden_lost, a);
     if (r < 0)

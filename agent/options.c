@@ -543,6 +543,7 @@ static int set_defaults(struct reading *rd)
                                     .shutdown_timeout_ns = MU_GRACE_NS,
                                     .health_timeout_ns = MU_HEALTH_TIMEOUT_NS,
                                     .health_interval_ns = MU_HEALTH_GAP_NS,
+                                    .drain_timeout_ns = MU_DRAIN_NS,
                                     .monitor_interval_ns = INT64_C(100000000),
                                     .log_level = MU_WARN,
                                     .log_format = MU_LOG_TEXT};

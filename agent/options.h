@@ -116,6 +116,8 @@ struct agent_options {
     bool leave_quarantine;
     const char *hang_hook; /* NULL: what is there; "": nothing. */
     int64_t hang_hook_timeout_ns;
+    const char *preemption_url; /* NULL: nothing is watched. Else a word or URL of notice_read.h. */
+    int64_t drain_timeout_ns;   /* From "leave in order" until this node leaves in any case. */
     int signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
     const char *signals_text; /* As given: workers see it. */

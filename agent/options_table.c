@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "agent/life/hang.h"
+#include "agent/notice_read.h"
 #include "base/cause.h"
 
 #define NS_PER_S INT64_C(1000000000)
@@ -401,6 +402,26 @@ static int set_signals(struct reading *rd, const char *text, const char *what)
     }
 }
 
+static int set_preemption_url(struct reading *rd, const char *text, const char *what)
+{
+    enum notice_kind kind;
+    if (!notice_kind_of(text, &kind))
+        return option_fail(rd, 2, "%s: \"%.60s\" is neither aws, gcp, azure nor an http:// URL",
+                           what, text);
+    if (strlen(text) > PREEMPTION_URL_BYTES_MAX)
+        return option_fail(rd, 2, "%s: at most %d bytes", what, PREEMPTION_URL_BYTES_MAX);
+    rd->o->preemption_url = text;
+    return 0;
+}
+
+static int set_drain_timeout(struct reading *rd, const char *text, const char *what)
+{
+    int r = seconds(rd, text, 0, what, &rd->o->drain_timeout_ns);
+    if (r == 0 && rd->o->drain_timeout_ns > MU_DRAIN_MAX_NS)
+        return option_fail(rd, 2, "%s: a day (86400) is the most", what);
+    return r;
+}
+
 static int set_shutdown_timeout(struct reading *rd, const char *text, const char *what)
 {
     /* Beyond torchrun, which wants whole seconds: fractions. */
@@ -622,7 +643,7 @@ const struct option_row option_rows[] = {
      "Which CPUs a worker gets: those of its GPU's NUMA node; of that socket; a share of the node's cores of its own; or "
      "one group of them with a common last cache. Without GPUs workers are dealt to the nodes in order."},
     {"signals-to-handle", 0, 0, "LIST", set_signals, "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-     "Signals that are passed on to the workers before the agent ends. SIGUSR1, a scheduler's warning, means SIGTERM unless it is listed."},
+     "Signals that are passed on to the workers before the agent ends. Unless it is listed, SIGUSR1 asks this node to leave in order."},
     {"shutdown-timeout", 0, 0, "SECONDS", set_shutdown_timeout, "30",
      "From a signal that asks workers to end to SIGKILL, whatever the reason. Also TORCH_ELASTIC_SHUTDOWN_TIMEOUT."},
     {"virtual-local-rank", 0, 0, NULL, set_virtual_local_rank, NULL,
@@ -656,6 +677,12 @@ const struct option_row option_rows[] = {
      "How many of the last lines of the worker that failed first are shown at the end, on every node; at most 20. For that a "
      "worker's stderr passes through the agent, byte by byte, unless that is a terminal; so does its stdout where both lead to the same "
      "place. 0: workers inherit both, and the lines are known only where --tee, --redirects or --label brings them here."},
+    {"drain-timeout", 0, OPTION_OWN, "SECONDS", set_drain_timeout, "60",
+     "Once this node is asked to leave (SIGUSR1, muster drain, a preemption notice without a time of its own): how long its workers may take to the "
+     "step after which all nodes' workers stop, and to their checkpoint. Then they are ended with SIGTERM."},
+    {"preemption-url", 0, OPTION_OWN, "URL|aws|gcp|azure", set_preemption_url, NULL,
+     "Ask every 5 s whether this machine is about to be taken away, and leave in order when it is: the metadata service of AWS (spot), GCP or "
+     "Azure, or any URL that answers 200 then, and 404 or 204 before. MUSTER_METADATA_HOST=HOST[:PORT] takes the place of the service's own."},
     {"progress-timeout", 0, OPTION_OWN, "SECONDS|auto", set_progress_timeout, "0",
      "A worker that has reported a step (muster_progress) must report the next within so long, or it hangs: the group is stopped, the "
      "cause is no_progress, and a restart is spent. While it is in a section with a limit of its own that one holds. auto: ten times the longest "

@@ -105,6 +105,12 @@ static const struct field silent_fields[] = {CTL_SILENT_FIELDS(S, I, L, C)};
 #define MSG struct ctl_finished
 static const struct field finished_fields[] = {CTL_FINISHED_FIELDS(S, I, L, C)};
 #undef MSG
+#define MSG struct ctl_drain
+static const struct field drain_fields[] = {CTL_DRAIN_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_halt
+static const struct field halt_fields[] = {CTL_HALT_FIELDS(S, I, L, C)};
+#undef MSG
 #define MSG struct ctl_stop
 static const struct field stop_fields[] = {CTL_STOP_FIELDS(S, I, L, C)};
 #undef MSG

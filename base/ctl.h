@@ -18,6 +18,7 @@
 #define CTL_GREETING "MUSTER/1\n"
 #define CTL_GREETING_BYTES 9
 #define CTL_FRAME_HEAD_BYTES 4
+#define CTL_REASON_BYTES 160 /* Why a node leaves: half a sentence. */
 
 /* Field rows. STR(name, bytes, need, doc): text with room for `bytes` with its NUL.
  * INT(name, min, max, need, default, doc). INTS(name, doc): list of int32, at most MU_WORKERS_MAX.
@@ -81,6 +82,9 @@
         "resume: how many of them counted against the budget then; -1: all")                       \
     INT(round_fence_ms, 0, INT64_C(86400000000), 0, 0, "resume: that round's fence time")          \
     INT(round_seen, 0, UINT32_MAX, 0, 0, "highest round number of this job it has heard of")       \
+    INT(round_halt_step, -1, INT32_MAX, 0, -1,                                                     \
+        "resume: the step after which its workers were told to stop; -1: they were not")           \
+    INT(round_halted, 0, 1, 0, 0, "resume: 1 when they have stopped for that")                     \
     CAUSE(round_cause, "resume: why that round was told to stop, where it was")
 
 #define CTL_WELCOME_FIELDS(STR, INT, INTS, CAUSE)                                                  \
@@ -145,7 +149,20 @@
                   "that it reported or -1, 1 where it is stopped by a signal; others are alive")
 
 #define CTL_FINISHED_FIELDS(STR, INT, INTS, CAUSE)                                                 \
-    INT(round, 1, UINT32_MAX, 1, 1, "the round: all workers of this node exited with 0")
+    INT(round, 1, UINT32_MAX, 1, 1, "the round: all workers of this node exited with 0")           \
+    INT(halted, 0, 1, 0, 0, "1: because they were told to halt, not because their work is done")
+
+#define CTL_DRAIN_FIELDS(STR, INT, INTS, CAUSE)                                                    \
+    STR(reason, CTL_REASON_BYTES, 0, "why, for people")                                            \
+    INT(timeout_ms, 0, 86400000, 1, 60000, "what is left until it leaves in any case")
+
+#define CTL_HALT_FIELDS(STR, INT, INTS, CAUSE)                                                     \
+    INT(round, 0, UINT32_MAX, 1, 0, "the round; 0: the node is in none")                           \
+    INT(step, -1, INT32_MAX, 1, -1, "workers stop after this step, on every node; -1: none yet")   \
+    INT(leave, 0, 1, 0, 0, "1: it is this node that is to leave")                                  \
+    INT(timeout_ms, 0, 86400000, 1, 60000, "what is left until the node leaves in any case")       \
+    STR(host, MU_HOST_BYTES, 0, "the node that is to leave, for people")                           \
+    STR(reason, CTL_REASON_BYTES, 0, "why, for people")
 
 #define CTL_STOP_FIELDS(STR, INT, INTS, CAUSE)                                                     \
     INT(round, 1, UINT32_MAX, 1, 1, "the round to stop")                                           \
@@ -212,6 +229,8 @@
     X(FAILED, failed, 'A', "one of them failed")                                                   \
     X(SILENT, silent, 'A', "which of them give no sign of life, whenever that changes")            \
     X(FINISHED, finished, 'A', "all of them exited well")                                          \
+    X(DRAIN, drain, 'A', "I am to leave: let the workers stop at one step")                        \
+    X(HALT, halt, 'S', "a node is to leave: your workers stop after this step")                    \
     X(STOP, stop, 'S', "stop your workers")                                                        \
     X(STOPPED, stopped, 'A', "nothing of the round runs here any more")                            \
     X(HEALTH, health, 'A', "what the check of this node's health has found")                       \

@@ -46,6 +46,12 @@
 #define MU_JOIN_TIMEOUT_NS INT64_C(600000000000) /* As torchrun's join_timeout. */
 #define MU_LAST_CALL_NS INT64_C(30000000000)     /* As torchrun's last_call_timeout. */
 #define MU_GRACE_NS INT64_C(30000000000) /* SIGTERM to SIGKILL, as torchrun's shutdown timeout. */
+#define MU_DRAIN_NS                                                                                \
+    INT64_C(60000000000) /* To leave in order: two minutes are what clouds give.                   \
+                          */
+#define MU_DRAIN_MARGIN_NS                                                                         \
+    INT64_C(5000000000) /* Before a machine is taken away, for the last words. */
+#define MU_DRAIN_MAX_NS INT64_C(86400000000000)
 #define MU_SETTLE_NS                                                                               \
     INT64_C(2000000000) /* How long after a round's first failure another one that nobody had been \
                            told of can prove the better cause: three stalls of a loaded node. */

@@ -10,7 +10,7 @@
 struct cli_http {
     CURL *curl;
     char where[300];
-    char url[1024];
+    char url[3072]; /* The longest names, each byte as three. */
     size_t url_base;
     char why[CURL_ERROR_SIZE];
 };
@@ -89,13 +89,13 @@ static int explain(struct cli_http *h, CURLcode code, int64_t timeout_ns, struct
     }
 }
 
-int cli_http_get(struct cli_http *h,
-                 const char *path,
-                 int64_t timeout_ns,
-                 struct mu_buf *body,
-                 struct mu_err *err)
+static int perform(struct cli_http *h,
+                   const char *path,
+                   int64_t timeout_ns,
+                   struct mu_buf *body,
+                   long *ret,
+                   struct mu_err *err)
 {
-    long status = 0;
     long ms = (long)(timeout_ns / 1000000);
     mu_buf_reset(body);
     h->why[0] = '\0';
@@ -106,7 +106,44 @@ int cli_http_get(struct cli_http *h,
     CURLcode code = curl_easy_perform(h->curl);
     if (code != CURLE_OK)
         return explain(h, code, timeout_ns, err);
-    (void)curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, &status);
+    (void)curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, ret);
+    return 0;
+}
+
+int cli_http_post(struct cli_http *h,
+                  const char *path,
+                  int64_t timeout_ns,
+                  struct mu_buf *body,
+                  long *ret,
+                  struct mu_err *err)
+{
+    (void)curl_easy_setopt(h->curl, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, "");
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE, 0L);
+    return perform(h, path, timeout_ns, body, ret, err);
+}
+
+void cli_http_escape(const struct cli_http *h, struct mu_buf *b, const char *text)
+{
+    char *escaped = curl_easy_escape(h->curl, text, 0);
+    if (escaped == NULL) {
+        b->oom = true;
+        return;
+    }
+    (void)mu_buf_adds(b, escaped);
+    curl_free(escaped);
+}
+
+int cli_http_get(struct cli_http *h,
+                 const char *path,
+                 int64_t timeout_ns,
+                 struct mu_buf *body,
+                 struct mu_err *err)
+{
+    long status = 0;
+    int r = perform(h, path, timeout_ns, body, &status, err);
+    if (r < 0)
+        return r;
     if (status == 200)
         return 0;
     struct mu_str said = mu_str_of(body->p, body->n < 120 ? body->n : 120);

@@ -28,4 +28,15 @@ int cli_http_get(struct cli_http *h,
                  struct mu_buf *body,
                  struct mu_err *err);
 
+/* POST without a body. Returns 0 whatever the answer's status, which is in *ret. */
+int cli_http_post(struct cli_http *h,
+                  const char *path,
+                  int64_t timeout_ns,
+                  struct mu_buf *body,
+                  long *ret,
+                  struct mu_err *err);
+
+/* Append text as it stands in a URL. */
+void cli_http_escape(const struct cli_http *h, struct mu_buf *b, const char *text);
+
 #endif

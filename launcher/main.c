@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/drain.h"
 #include "launcher/options.h"
 #include "launcher/show.h"
 
@@ -35,5 +36,5 @@ int main(int argc, char **argv)
         (void)mu_buf_adds(&b, "muster " MUSTER_VERSION "\n");
         return print(&b);
     }
-    return cli_show(&o);
+    return o.verb == CLI_DRAIN ? cli_drain(&o) : cli_show(&o);
 }

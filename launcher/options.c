@@ -57,6 +57,19 @@ static int set_timeout(struct cli_options *o, const char *text, struct mu_err *e
     return mu_parse_seconds(text, S(1) / 10, S(3600), "--timeout", &o->timeout_ns, err);
 }
 
+static int set_job(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    if (o->job != NULL && strcmp(o->job, text) != 0)
+        return mu_err_set(err, -EINVAL, "--job: a job is named already");
+    o->job = text;
+    return 0;
+}
+
+static int set_drain_timeout(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    return mu_parse_seconds(text, 0, S(86400), "--drain-timeout", &o->drain_timeout_ns, err);
+}
+
 static int set_colour(struct cli_options *o, const char *text, struct mu_err *err)
 {
     static const char *const words[] = {
@@ -93,6 +106,8 @@ static const struct option options[] = {
     {"watch", 'w', "[SECONDS]", set_watch, "show it again and again, every second or as often as said; with a JOB until it ends, with its outcome as exit status"},
     {"json", 'j', NULL, set_json, "as JSON, with the names of docs/status.md and docs/incidents.md; with --watch one line each time"},
     {"timeout", 't', "SECONDS", set_timeout, "how long an answer may take; default 5"},
+    {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several"},
+    {"drain-timeout", 0, "SECONDS", set_drain_timeout, "for drain: how long until the node leaves in any case; default 60"},
     {"color", 0, "auto|always|never", set_colour, "colours; default auto: on a terminal, unless NO_COLOR is set"},
     {"version", 0, NULL, set_version, "print the version and exit"},
     {"help", 'h', NULL, set_help, "print this text and exit; behind a command, that command's"},
@@ -183,8 +198,9 @@ static int take_verb(struct cli_options *o, const char *word, struct mu_err *err
 static int take_argument(struct cli_options *o, const char *word, struct mu_err *err)
 {
     char shown[64];
-    if (verbs[o->verb].argument != NULL && o->job == NULL) {
-        o->job = word;
+    const char **to = o->verb == CLI_DRAIN ? &o->node : &o->job;
+    if (verbs[o->verb].argument != NULL && *to == NULL) {
+        *to = word;
         return 0;
     }
     if (o->verb == CLI_INCIDENTS && o->number == 0)
@@ -192,6 +208,7 @@ static int take_argument(struct cli_options *o, const char *word, struct mu_err 
     (void)mu_quote(shown, sizeof shown, mu_str_of(word, strlen(word)));
     return mu_err_set(err, -EINVAL, "muster %s takes %s: %s is one too many", verbs[o->verb].word,
                       o->verb == CLI_INCIDENTS          ? "one job and a number"
+                      : o->verb == CLI_DRAIN            ? "one node"
                       : verbs[o->verb].argument != NULL ? "one job"
                                                         : "no argument",
                       shown);
@@ -201,7 +218,8 @@ int cli_options_parse(
     struct cli_options *o, int argc, char *const *argv, const char *rdzv_env, struct mu_err *err)
 {
     bool only_words = false;
-    *o = (struct cli_options){.verb = CLI_VERB_COUNT, .timeout_ns = S(5), .interval_ns = S(1)};
+    *o = (struct cli_options){
+        .verb = CLI_VERB_COUNT, .timeout_ns = S(5), .interval_ns = S(1), .drain_timeout_ns = -1};
     for (int i = 1; i < argc; i++) {
         int r = 0;
         if (!only_words && strcmp(argv[i], "--") == 0)
@@ -224,6 +242,10 @@ int cli_options_parse(
         return mu_err_set(err, -EINVAL,
                           "--watch does not go with muster incidents: muster status JOB --watch "
                           "follows a job");
+    if (o->verb == CLI_DRAIN && o->node == NULL)
+        return mu_err_set(err, -EINVAL,
+                          "muster drain needs a node: its host name, or its id as muster nodes "
+                          "--json has it");
     if (o->server.host[0] != '\0')
         return 0;
     bool has_env = rdzv_env != NULL && rdzv_env[0] != '\0';
@@ -257,13 +279,21 @@ static void add_options(struct mu_buf *b)
     }
 }
 
+static void add_argument(struct mu_buf *b, const struct verb *v)
+{
+    bool needed = v == &verbs[CLI_DRAIN];
+    if (v->argument != NULL)
+        (void)mu_buf_addf(b, " %s%s%s", needed ? "" : "[", v->argument, needed ? "" : "]");
+}
+
 void cli_help(struct mu_buf *b, enum cli_verb verb)
 {
     if (verb != CLI_VERB_COUNT) {
         const struct verb *v = &verbs[verb];
-        (void)mu_buf_addf(b, "Usage: muster %s%s%s%s [options]\n\nShows %s.\n", v->word,
-                          v->argument != NULL ? " [" : "", v->argument != NULL ? v->argument : "",
-                          v->argument != NULL ? "]" : "", v->doc);
+        (void)mu_buf_addf(b, "Usage: muster %s", v->word);
+        add_argument(b, v);
+        (void)mu_buf_addf(b, " [options]\n\n%s%s.\n",
+                          verb == CLI_DRAIN ? "Asks the server to " : "Shows ", v->doc);
     } else {
         (void)mu_buf_adds(b, "Usage: muster COMMAND [options]\n\nLooks at jobs and the server "
                              "where their nodes meet.\n\nCommands:\n");
@@ -271,8 +301,7 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
             struct mu_buf left;
             mu_buf_init(&left, b->mem);
             (void)mu_buf_adds(&left, verbs[i].word);
-            if (verbs[i].argument != NULL)
-                (void)mu_buf_addf(&left, " [%s]", verbs[i].argument);
+            add_argument(&left, &verbs[i]);
             add_pair(b, mu_buf_cstr(&left), verbs[i].doc);
             mu_buf_fini(&left);
         }

@@ -13,14 +13,15 @@
 #include "base/str.h"
 
 /* Verbs: X(NAME, word, argument, what it answers). Argument: NULL, or what to write behind it,
- * which may be left out. */
+ * which may be left out, but for a NODE. */
 #define CLI_VERBS(X)                                                                               \
     X(STATUS, "status", "JOB", "what runs, what failed first, and what happens next")              \
     X(JOBS, "jobs", NULL, "every job in a line, those that are over too")                          \
     X(NODES, "nodes", "JOB", "every node of the living jobs, or of one job")                       \
     X(WORKERS, "workers", "JOB", "every worker: its rank, host, process id, and how it ended")     \
     X(INCIDENTS, "incidents", "JOB [N]",                                                           \
-      "why each round ended, or all about the end that has number N")
+      "why each round ended, or all about the end that has number N")                              \
+    X(DRAIN, "drain", "NODE", "let a node leave in order: all workers stop after one step")
 #define X(NAME, word, argument, doc) CLI_##NAME,
 enum cli_verb {
     CLI_VERBS(X) CLI_VERB_COUNT
@@ -36,8 +37,10 @@ enum cli_when {
 struct cli_options {
     enum cli_verb verb;
     struct mu_endpoint server;
-    const char *job; /* Borrowed from argv; NULL: not given. */
-    uint32_t number; /* Of an incident; 0: not given. */
+    const char *job;          /* Borrowed from argv; NULL: not given. */
+    uint32_t number;          /* Of an incident; 0: not given. */
+    const char *node;         /* CLI_DRAIN: host name or id. */
+    int64_t drain_timeout_ns; /* CLI_DRAIN; negative: the server's. */
     int64_t timeout_ns;
     int64_t interval_ns;
     bool watch;

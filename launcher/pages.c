@@ -124,6 +124,8 @@ cell_trouble(struct cli_table *t, const struct mu_mem *mem, const cJSON *node, b
     mu_buf_init(&b, mem);
     if (!connected)
         (void)mu_buf_adds(&b, "not connected");
+    else if (cli_object(node, "drain") != NULL)
+        (void)mu_buf_adds(&b, "is to leave");
     if (unhealthy != NULL)
         (void)mu_buf_addf(&b, "%s%s", b.n > 0 ? "; " : "", cli_text(unhealthy, "text"));
     add_failures(&b, node);
@@ -159,6 +161,7 @@ static bool is_calm(const cJSON *node)
 {
     const char *state = cli_text(node, "state");
     return cli_is_true(node, "connected") &&
+           !cJSON_IsObject(cJSON_GetObjectItemCaseSensitive(node, "drain")) &&
            (strcmp(state, "running") == 0 || strcmp(state, "finished") == 0);
 }
 

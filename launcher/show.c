@@ -105,6 +105,7 @@ static int draw_text(struct view *v, const cJSON *answer, const char *trouble, s
         cli_page_workers(&v->plain, answer, v->o->job, &style);
         break;
     case CLI_INCIDENTS: /* From other answers: show_incidents(). */
+    case CLI_DRAIN:     /* It shows nothing: drain.c. */
     case CLI_VERB_COUNT:
         break;
     }

@@ -41,6 +41,10 @@ static life_row_fn spawned, spawn_failed, worker_exit, tell_silent, worker_hung,
     stopping_exit, note_gone, count_gone;
 static life_row_fn signal_idle, signal_running, signal_finished, signal_stopping;
 static life_row_fn owner_running, owner_stopping;
+static life_row_fn halt_idle, halt_running, halt_finished, halt_stopping;
+static life_row_fn drain_idle, drain_running, drain_finished, drain_stopping;
+static void leave_drained(struct life *l);
+static void tell_drain(struct life *l, int64_t now_ns);
 static life_row_fn joining_deadline, running_deadline, finished_deadline, stopping_deadline,
     ending_deadline;
 static life_row_fn health_known;
@@ -58,6 +62,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_WAITING]      = ROW(JOINING,  waiting),
         [LIFE_EV_START]        = ROW(CHECKING, start),
         [LIFE_EV_GO]           = ROW(JOINING,  NULL),          /* Of a round that is over. */
+        [LIFE_EV_HALT]         = ROW(JOINING,  halt_idle),
         [LIFE_EV_STOP]         = ROW(JOINING,  stop_other_round), /* Of a round that is gone here: say so. */
         [LIFE_EV_END]          = ROW(JOINING,  end_here),
         [LIFE_EV_BEAT]         = ROW(JOINING,  beat_answered),
@@ -65,6 +70,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_UNREACHED]    = ROW(JOINING,  NULL),
         [LIFE_EV_CHECKED]      = ROW(JOINING,  health_known),
         [LIFE_EV_SIGNAL]       = ROW(JOINING,  signal_idle),
+        [LIFE_EV_DRAIN]        = ROW(JOINING,  drain_idle),
         [LIFE_EV_OWNER_GONE]   = ROW(JOINING,  signal_idle),
         [LIFE_EV_DEADLINE]     = ROW(JOINING,  joining_deadline),
         [LIFE_EV_GONE_FINAL]   = ROW(ENDING,   wait_for_last_word),
@@ -79,6 +85,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_WAITING]      = ROW(CHECKING, waiting),
         [LIFE_EV_START]        = ROW(CHECKING, start_again),
         [LIFE_EV_GO]           = ROW(CHECKING, go_told),
+        [LIFE_EV_HALT]         = ROW(CHECKING, halt_idle),
         [LIFE_EV_STOP]         = ROW(CHECKING, stop_told),
         [LIFE_EV_END]          = ROW(CHECKING, end_here),
         [LIFE_EV_BEAT]         = ROW(CHECKING, beat_answered),
@@ -86,6 +93,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_UNREACHED]    = ROW(CHECKING, unreached_lead),
         [LIFE_EV_CHECKED]      = ROW(CHECKING, NULL),          /* A server that does not know of checks began the round. */
         [LIFE_EV_SIGNAL]       = ROW(CHECKING, signal_idle),
+        [LIFE_EV_DRAIN]        = ROW(CHECKING, drain_idle),
         [LIFE_EV_OWNER_GONE]   = ROW(CHECKING, signal_idle),
         [LIFE_EV_DEADLINE]     = ROW(CHECKING, checking_deadline),
         [LIFE_EV_CLEARED]      = ROW(RUNNING,  start_workers),
@@ -103,6 +111,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_GO]           = ROW(RUNNING,  NULL),          /* Said twice, or too late. */
         [LIFE_EV_REACHED]      = ROW(RUNNING,  NULL),          /* Of a try in an earlier round. */
         [LIFE_EV_UNREACHED]    = ROW(RUNNING,  NULL),
+        [LIFE_EV_HALT]         = ROW(RUNNING,  halt_running),
         [LIFE_EV_STOP]         = ROW(RUNNING,  stop_told),
         [LIFE_EV_END]          = ROW(RUNNING,  end_first_stop),
         [LIFE_EV_BEAT]         = ROW(RUNNING,  beat_answered),
@@ -113,6 +122,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_HUNG]         = ROW(RUNNING,  worker_hung),
         [LIFE_EV_CHECKED]      = ROW(RUNNING,  NULL),
         [LIFE_EV_SIGNAL]       = ROW(RUNNING,  signal_running),
+        [LIFE_EV_DRAIN]        = ROW(RUNNING,  drain_running),
         [LIFE_EV_OWNER_GONE]   = ROW(RUNNING,  owner_running),
         [LIFE_EV_DEADLINE]     = ROW(RUNNING,  running_deadline),
         [LIFE_EV_DONE]         = ROW(FINISHED, say_finished),
@@ -129,12 +139,14 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_GO]           = ROW(FINISHED, NULL),          /* Said twice, or too late. */
         [LIFE_EV_REACHED]      = ROW(FINISHED, NULL),          /* Of a try in an earlier round. */
         [LIFE_EV_UNREACHED]    = ROW(FINISHED, NULL),
+        [LIFE_EV_HALT]         = ROW(FINISHED, halt_finished),
         [LIFE_EV_STOP]         = ROW(FINISHED, stop_told),
         [LIFE_EV_END]          = ROW(FINISHED, end_first_stop),
         [LIFE_EV_BEAT]         = ROW(FINISHED, beat_answered),
         [LIFE_EV_ALL_GONE]     = ROW(FINISHED, note_gone),
         [LIFE_EV_CHECKED]      = ROW(FINISHED, NULL),
         [LIFE_EV_SIGNAL]       = ROW(FINISHED, signal_finished),
+        [LIFE_EV_DRAIN]        = ROW(FINISHED, drain_finished),
         [LIFE_EV_OWNER_GONE]   = ROW(FINISHED, owner_running),
         [LIFE_EV_DEADLINE]     = ROW(FINISHED, finished_deadline),
         [LIFE_EV_BROKEN]       = ROW(STOPPING, stop_workers),
@@ -147,6 +159,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_WELCOME]      = ROW(STOPPING, welcome),
         [LIFE_EV_REFUSED]      = ROW(STOPPING, refused),
         [LIFE_EV_WAITING]      = ROW(STOPPING, waiting),
+        [LIFE_EV_HALT]         = ROW(STOPPING, halt_stopping),
         [LIFE_EV_STOP]         = ROW(STOPPING, stop_again),
         [LIFE_EV_START]        = ROW(STOPPING, start_again),
         [LIFE_EV_GO]           = ROW(STOPPING, NULL),          /* Said twice, or too late. */
@@ -159,6 +172,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_ALL_GONE]     = ROW(STOPPING, count_gone),
         [LIFE_EV_CHECKED]      = ROW(STOPPING, NULL),
         [LIFE_EV_SIGNAL]       = ROW(STOPPING, signal_stopping),
+        [LIFE_EV_DRAIN]        = ROW(STOPPING, drain_stopping),
         [LIFE_EV_OWNER_GONE]   = ROW(STOPPING, owner_stopping),
         [LIFE_EV_DEADLINE]     = ROW(STOPPING, stopping_deadline),
         [LIFE_EV_GONE_REJOIN]  = ROW(JOINING,  rejoin),
@@ -172,6 +186,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_WELCOME]      = ROW(ENDING,   welcome),
         [LIFE_EV_REFUSED]      = ROW(ENDING,   refused),
         [LIFE_EV_WAITING]      = ROW(ENDING,   waiting),
+        [LIFE_EV_HALT]         = ROW(ENDING,   NULL),          /* It ends already. */
         [LIFE_EV_STOP]         = ROW(ENDING,   stop_other_round),
         [LIFE_EV_START]        = ROW(ENDING,   start_too_late), /* A restarted server that never heard of the end. */
         [LIFE_EV_GO]           = ROW(ENDING,   NULL),          /* As above, of a round that is over. */
@@ -181,6 +196,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_BEAT]         = ROW(ENDING,   beat_answered),
         [LIFE_EV_CHECKED]      = ROW(ENDING,   NULL),
         [LIFE_EV_SIGNAL]       = ROW(ENDING,   signal_idle),
+        [LIFE_EV_DRAIN]        = ROW(ENDING,   NULL),          /* It ends already. */
         [LIFE_EV_OWNER_GONE]   = ROW(ENDING,   signal_idle),
         [LIFE_EV_DEADLINE]     = ROW(ENDING,   ending_deadline),
         [LIFE_EV_QUIT]         = ROW(EXITED,   quit),
@@ -196,6 +212,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_GO]           = ROW(EXITED,   NULL),
         [LIFE_EV_REACHED]      = ROW(EXITED,   NULL),
         [LIFE_EV_UNREACHED]    = ROW(EXITED,   NULL),
+        [LIFE_EV_HALT]         = ROW(EXITED,   NULL),
         [LIFE_EV_STOP]         = ROW(EXITED,   NULL),
         [LIFE_EV_END]          = ROW(EXITED,   NULL),
         [LIFE_EV_BEAT]         = ROW(EXITED,   NULL),
@@ -203,6 +220,7 @@ static const struct life_row table[LIFE_STATE_COUNT][LIFE_EV_COUNT] = {
         [LIFE_EV_WORKER_EXIT]  = ROW(EXITED,   NULL),
         [LIFE_EV_ALL_GONE]     = ROW(EXITED,   NULL),
         [LIFE_EV_SIGNAL]       = ROW(EXITED,   NULL),
+        [LIFE_EV_DRAIN]        = ROW(EXITED,   NULL),
         [LIFE_EV_OWNER_GONE]   = ROW(EXITED,   NULL),
         [LIFE_EV_DEADLINE]     = ROW(EXITED,   NULL),
     },
@@ -364,6 +382,8 @@ static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
         send(l, CTL_STOPPED);
     if (l->health == LIFE_HEALTH_UNHEALTHY)
         send(l, CTL_HEALTH);
+    if (l->draining)
+        tell_drain(l, now_ns);
     return 0;
 }
 
@@ -523,6 +543,8 @@ static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
     l->failure_untold = false;
     l->failure_said = false;
     l->final = false;
+    l->halt_step = -1;
+    l->halted = false;
     l->has_cause = false;
     l->any_untold = false;
     l->tell_at_ns = NEVER;
@@ -677,6 +699,7 @@ static struct mu_cause cause_of_exit(const struct life *l, const struct life_eve
 static int worker_exit(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     record_exit(l, now_ns, ev);
+    l->halted = l->halted || (ev->status == 0 && ev->halted);
     if (ev->status == 0) {
         if (l->alive == 0)
             return LIFE_EV_DONE;
@@ -762,8 +785,10 @@ static int note_gone(struct life *l, int64_t now_ns, const struct life_event *ev
     return 0;
 }
 
-static int nothing_left(const struct life *l)
+static int nothing_left(struct life *l)
 {
+    if (l->draining && !l->final && !l->leaving && !l->ended)
+        leave_drained(l);
     if (l->leaving || l->ended)
         return LIFE_EV_QUIT;
     return l->final ? LIFE_EV_GONE_FINAL : LIFE_EV_GONE_REJOIN;
@@ -1070,7 +1095,7 @@ static void leave(struct life *l, const struct life_event *ev)
     struct mu_cause c = cause_here(l, kind, text, ev->unix_ms);
     l->leaving = true;
     l->exit_status = 1;
-    l->signo = ev->workers_signo != 0 ? ev->workers_signo : ev->signo;
+    l->signo = ev->signo;
     if (ev->type == LIFE_EV_OWNER_GONE)
         l->signo = SIGNO_TERM;
     if (!l->has_cause)
@@ -1184,6 +1209,140 @@ static int owner_stopping(struct life *l, int64_t now_ns, const struct life_even
     l->leaving = true; /* Counts as told before: straight to SIGKILL. */
     l->told_leave_ns = now_ns - SAME_WORD_NS;
     return signal_stopping(l, now_ns, ev);
+}
+
+/* ------------------------------------------------------------------ told to leave in order */
+
+/* Where others can go on without it, nothing failed. */
+static void leave_drained(struct life *l)
+{
+    bool others = l->config.hello.nodes_max > 1 && !l->config.serves;
+    l->leaving = true;
+    l->exit_status = others ? 0 : 1;
+    if (!l->has_cause)
+        take_cause(l, &l->bye, NULL);
+}
+
+static void tell_drain(struct life *l, int64_t now_ns)
+{
+    int64_t left_ns = l->drain_until_ns - now_ns;
+    l->drain_left_ms = left_ns > 0 ? left_ns / NS_PER_MS : 0;
+    send(l, CTL_DRAIN);
+}
+
+/* Returns whether that is news. */
+static bool begin_drain(struct life *l, int64_t now_ns, const char *reason, int64_t timeout_ns)
+{
+    char text[CTL_REASON_BYTES + 16];
+    if (l->draining)
+        return false;
+    l->draining = true;
+    l->drain_until_ns = now_ns + timeout_ns;
+    (void)snprintf(l->drain_reason, sizeof l->drain_reason, "%s",
+                   reason != NULL && reason[0] != '\0' ? reason : "no reason is given");
+    (void)snprintf(text, sizeof text, "drained: %s", l->drain_reason);
+    l->bye = cause_here(l, MU_CAUSE_NODE_LEFT, text, 0);
+    return true;
+}
+
+static bool drain_of(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (ev->type == LIFE_EV_DRAIN)
+        return begin_drain(l, now_ns, ev->text, ev->timeout_ns);
+    const struct ctl_halt *m = &ev->msg->u.halt;
+    return m->leave != 0 && begin_drain(l, now_ns, m->reason, m->timeout_ms * NS_PER_MS);
+}
+
+/* Nothing runs here, or nothing that has done a step. */
+static int halt_idle(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    (void)drain_of(l, now_ns, ev);
+    if (!l->draining)
+        return 0;
+    leave_drained(l);
+    return LIFE_EV_QUIT;
+}
+
+static int drain_idle(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    return halt_idle(l, now_ns, ev);
+}
+
+static void say_drain(struct life *l, int64_t timeout_ns)
+{
+    char text[CTL_REASON_BYTES + 160];
+    (void)snprintf(
+        text, sizeof text,
+        "this node is to leave (%s): the workers of all nodes stop at one step, or after "
+        "%" PRId64 " s in any case",
+        l->drain_reason, timeout_ns / NS_PER_S);
+    say(l, text);
+}
+
+/* One step for all: the first one that is told stays. */
+static int halt_running(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    char text[MU_HOST_BYTES + CTL_REASON_BYTES + 80];
+    const struct ctl_halt *m = &ev->msg->u.halt;
+    if (drain_of(l, now_ns, ev))
+        say_drain(l, m->timeout_ms * NS_PER_MS);
+    if (m->step < 0 || m->round != l->start.round || l->halt_step >= 0)
+        return 0;
+    l->halt_step = (int32_t)m->step;
+    (void)snprintf(text, sizeof text, "%s is to leave (%s): the workers stop after step %d",
+                   m->host, m->reason, l->halt_step);
+    say(l, text);
+    act(l, LIFE_ACT_HALT);
+    return 0;
+}
+
+static int drain_running(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (!drain_of(l, now_ns, ev))
+        return 0; /* Said twice. */
+    say_drain(l, ev->timeout_ns);
+    tell_drain(l, now_ns);
+    return 0;
+}
+
+/* Its work is done, unless it only stopped for the others: they go on together. */
+static int halt_finished(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    (void)drain_of(l, now_ns, ev);
+    if (!l->draining || l->halted)
+        return 0;
+    leave_drained(l);
+    return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
+}
+
+static int drain_finished(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    if (l->halted && drain_of(l, now_ns, ev))
+        tell_drain(l, now_ns);
+    return halt_finished(l, now_ns, ev);
+}
+
+/* It leaves when nothing of the round is left. */
+static int halt_stopping(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    (void)drain_of(l, now_ns, ev);
+    return 0;
+}
+
+static int drain_stopping(struct life *l, int64_t now_ns, const struct life_event *ev)
+{
+    return halt_stopping(l, now_ns, ev);
+}
+
+/* The deadline is here, and workers run. */
+static int leave_at_once(struct life *l, int64_t now_ns)
+{
+    say(l, "the time to leave in order is over: the workers are ended");
+    leave_drained(l);
+    l->signo = SIGNO_TERM;
+    l->told_leave_ns = now_ns;
+    fail_here(l, &l->bye, NULL);
+    return LIFE_EV_BROKEN;
 }
 
 /* ------------------------------------------------------------------ time */
@@ -1362,6 +1521,8 @@ static int running_deadline(struct life *l, int64_t now_ns, const struct life_ev
 {
     if (now_ns >= fence_at(l))
         return fence(l, ev->unix_ms);
+    if (l->draining && now_ns >= l->drain_until_ns)
+        return leave_at_once(l, now_ns);
     tell_exits(l, now_ns);
     say_what_is_wrong(l, now_ns);
     beat_and_connect(l, now_ns);
@@ -1375,6 +1536,10 @@ static int finished_deadline(struct life *l, int64_t now_ns, const struct life_e
                                is no failure. */
         l->success = true;
         l->leaving = true;
+        return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
+    }
+    if (l->draining && now_ns >= l->drain_until_ns) {
+        leave_drained(l);
         return l->gone ? LIFE_EV_QUIT : LIFE_EV_BROKEN;
     }
     say_what_is_wrong(l, now_ns);
@@ -1449,6 +1614,8 @@ static int64_t next_deadline(const struct life *l)
     if (l->state == LIFE_CHECKING && !l->reached)
         at = sooner(sooner(at, l->reach_word_ns), sooner(l->reach_at_ns, l->reach_until_ns));
     at = sooner(at, server_word_at(l));
+    if (l->draining && (l->state == LIFE_RUNNING || l->state == LIFE_FINISHED))
+        at = sooner(at, l->drain_until_ns);
     if (l->state == LIFE_STOPPING && !l->gone)
         at = sooner(at, l->stop_word_ns);
     if (l->state == LIFE_RUNNING)
@@ -1490,6 +1657,7 @@ int life_init(struct life *l,
                            config->recheck_ns > 0 ? config->recheck_ns : MU_HEALTH_GAP_NS,
                        .stop_deadline_ns = NEVER,
                        .signo = SIGNO_TERM,
+                       .halt_step = -1,
                        .cause = MU_CAUSE_INIT,
                        .failure = MU_CAUSE_INIT,
                        .bye = MU_CAUSE_INIT,

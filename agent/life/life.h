@@ -41,7 +41,8 @@ enum life_state {
  * the server's messages. From the workers: SPAWNED, SPAWN_FAILED, WORKER_EXIT, SILENT (who of them
  * gives no sign of life has changed), HUNG (one of them does not for longer than the user allows),
  * STACKS (they were taken, as far as they could be), ALL_GONE. From the system: SIGNAL (one that is
- * handled), OWNER_GONE (the warden died). From the shell's timer: DEADLINE. */
+ * handled), DRAIN (this node is to leave in order), OWNER_GONE (the warden died). From the shell's
+ * timer: DEADLINE. */
 #define LIFE_EVENTS(X)                                                                             \
     X(LINK_UP)                                                                                     \
     X(LINK_LOST)                                                                                   \
@@ -51,6 +52,7 @@ enum life_state {
     X(WAITING)                                                                                     \
     X(START)                                                                                       \
     X(GO)                                                                                          \
+    X(HALT)                                                                                        \
     X(STOP)                                                                                        \
     X(END)                                                                                         \
     X(BEAT)                                                                                        \
@@ -65,6 +67,7 @@ enum life_state {
     X(STACKS)                                                                                      \
     X(ALL_GONE)                                                                                    \
     X(SIGNAL)                                                                                      \
+    X(DRAIN)                                                                                       \
     X(OWNER_GONE)                                                                                  \
     X(DEADLINE)
 
@@ -93,10 +96,11 @@ struct life_event {
     bool stranger;             /* LINK_LOST: what answered speaks another protocol. */
     bool refused; /* LINK_FAILED: connection refused, that is, no server process listens there. */
     int signo;    /* SIGNAL. With a text: none came, this node is ended for that reason. */
-    int workers_signo;   /* SIGNAL: what the workers get for it; 0: the same. */
     uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
     int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
     bool by_itself;      /* WORKER_EXIT: it was ending, or had said why, before it was signalled. */
+    bool halted;         /* WORKER_EXIT: it stopped because it was told after which step to stop. */
+    int64_t timeout_ns;  /* DRAIN: until this node leaves in any case; its reason is `text`. */
     bool names_rank;     /* WORKER_EXIT: it names the rank `named` as the one that failed before. */
     int32_t named;
     enum health_verdict verdict; /* CHECKED; text: how it failed, or why nothing is known. */
@@ -117,6 +121,7 @@ struct life_event {
  * CHECK       run the check of this node's health; one that runs is given up. CHECKED follows
  * SPAWN       start the workers of life->start; SPAWNED or SPAWN_FAILED follows at once
  * STACKS      look what the workers are doing; STACKS follows, in its own time
+ * HALT        ask every worker to stop after life->halt_step
  * SIGNAL      send life->signo to every worker's group
  * KILL        SIGKILL everything of the round
  * SAY         show the line at life->words + arg to the user
@@ -129,6 +134,7 @@ enum life_action_type {
     LIFE_ACT_CHECK,
     LIFE_ACT_SPAWN,
     LIFE_ACT_STACKS,
+    LIFE_ACT_HALT,
     LIFE_ACT_SIGNAL,
     LIFE_ACT_KILL,
     LIFE_ACT_SAY,
@@ -238,13 +244,19 @@ struct life {
     char failure_output[MU_OUTPUT_BYTES]; /* And what it wrote last. */
     char failure_tail[MU_TAIL_BYTES];
     char failure_trace[MU_TRACE_BYTES];
-    bool final;             /* STOP said that no round follows. */
-    bool leaving;           /* Exit when nothing is left. */
-    bool ended;             /* END was heard. */
-    bool killed;            /* STOPPING: SIGKILL was sent. */
-    bool kill_at_once;      /* No grace: our own launcher is dead. */
-    bool signalled;         /* STOPPING: the workers were told to end. */
-    int64_t signal_at_ns;   /* STOPPING: not before this. */
+    bool final;           /* STOP said that no round follows. */
+    bool leaving;         /* Exit when nothing is left. */
+    bool ended;           /* END was heard. */
+    bool killed;          /* STOPPING: SIGKILL was sent. */
+    bool kill_at_once;    /* No grace: our own launcher is dead. */
+    bool signalled;       /* STOPPING: the workers were told to end. */
+    int64_t signal_at_ns; /* STOPPING: not before this. */
+    bool draining;        /* This node is to leave in order. */
+    char drain_reason[CTL_REASON_BYTES];
+    int64_t drain_until_ns; /* Then it leaves in any case. */
+    int64_t drain_left_ms;  /* For DRAIN. */
+    int32_t halt_step;      /* The workers of this round stop after it; -1: they run on. */
+    bool halted;            /* One of them has. */
     uint32_t stopped_round; /* For STOPPED. */
     int64_t last_exit_ns;   /* STOPPING: when the last worker so far ended. */
     int64_t stop_ms;        /* For STOPPED, as the following. */

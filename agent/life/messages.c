@@ -42,6 +42,8 @@ static void fill_hello(const struct life *l, struct ctl_hello *h)
     h->round_restarts = l->start.restarts;
     h->round_spent = l->start.spent;
     h->round_fence_ms = l->start.fence_ms;
+    h->round_halt_step = l->halt_step;
+    h->round_halted = l->halted;
     if (l->has_cause && !l->failure_untold)
         h->round_cause = l->cause;
 }
@@ -88,6 +90,11 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
         break;
     case CTL_FINISHED:
         ret->u.finished.round = l->start.round;
+        ret->u.finished.halted = l->halted;
+        break;
+    case CTL_DRAIN:
+        ret->u.drain.timeout_ms = l->drain_left_ms;
+        memcpy(ret->u.drain.reason, l->drain_reason, sizeof l->drain_reason);
         break;
     case CTL_STOPPED:
         ret->u.stopped.round = l->stopped_round;
@@ -120,6 +127,7 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
     case CTL_WAITING:
     case CTL_START:
     case CTL_GO:
+    case CTL_HALT:
     case CTL_STOP:
     case CTL_END:
     case CTL_TYPE_COUNT:

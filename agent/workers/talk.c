@@ -3,6 +3,8 @@
 #include "agent/workers/talk.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -117,13 +119,22 @@ static bool take_looks(const cJSON *o, int64_t now_ns, struct talk_said *said)
     return true;
 }
 
+static bool take_halts(const cJSON *o, int64_t now_ns, struct talk_said *said)
+{
+    (void)o;
+    (void)now_ns;
+    said->halts = true;
+    return true;
+}
+
 static const struct {
     const char *type;
     take_fn *take;
 } kinds[TALK_UNKNOWN] = {
     [TALK_HELLO] = {"hello", take_hello},       [TALK_PROGRESS] = {"progress", take_progress},
     [TALK_SECTION] = {"section", take_section}, [TALK_BLAME] = {"blame", take_blame},
-    [TALK_FAIL] = {"fail", take_fail},          [TALK_LOOKS] = {"looks", take_looks}};
+    [TALK_FAIL] = {"fail", take_fail},          [TALK_LOOKS] = {"looks", take_looks},
+    [TALK_HALTS] = {"halts", take_halts}};
 
 int talk_parse(struct mu_str packet, int64_t now_ns, struct talk_said *said, enum talk_news *ret)
 {
@@ -185,4 +196,12 @@ void talk_ask_stop(struct talk *t)
     static const char text[] = "{\"type\":\"stop\"}";
     if (t->fd >= 0) /* A full socket has said it before, or is not read at all. */
         (void)send(t->fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+void talk_ask_stop_after(struct talk *t, int64_t step)
+{
+    char text[64];
+    int n = snprintf(text, sizeof text, "{\"type\":\"stop_after\",\"step\":%" PRId64 "}", step);
+    if (t->fd >= 0)
+        (void)send(t->fd, text, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }

@@ -20,6 +20,7 @@ enum talk_news {
     TALK_BLAME,
     TALK_FAIL,
     TALK_LOOKS,
+    TALK_HALTS,
     TALK_UNKNOWN, /* Of a newer SDK: skipped. */
     TALK_NEWS_COUNT
 };
@@ -28,6 +29,7 @@ enum talk_news {
 struct talk_said {
     bool hello;
     bool looks; /* It asks whether to stop, so it can be asked to. */
+    bool halts; /* It stops because of talk_ask_stop_after(). */
     bool has_step;
     int64_t step;
     int64_t step_ns;          /* When it was heard of; monotonic. */
@@ -61,6 +63,8 @@ void talk_close(struct talk *t); /* What was said stays. Closed already: nothing
 int talk_read(struct talk *t, int64_t now_ns, enum talk_news *ret);
 /* "Please stop": never waits; a worker that does not read it loses nothing. */
 void talk_ask_stop(struct talk *t);
+/* "Please stop when you have finished this step", which all ranks are told alike. */
+void talk_ask_stop_after(struct talk *t, int64_t step);
 
 /* One packet into *said. -EPROTO: no object, or a field of the wrong kind; then nothing changed. */
 int talk_parse(struct mu_str packet, int64_t now_ns, struct talk_said *said, enum talk_news *ret);

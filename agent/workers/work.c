@@ -631,6 +631,12 @@ void work_ask_stop(struct work *w)
         talk_ask_stop(&w->talks[i]);
 }
 
+void work_ask_stop_after(struct work *w, int64_t step)
+{
+    for (uint32_t i = 0; w->running && w->talks != NULL && i < w->nproc; i++)
+        talk_ask_stop_after(&w->talks[i], step);
+}
+
 const struct talk_said *work_said(const struct work *w, uint32_t local_rank)
 {
     return w->talks != NULL && local_rank < w->nproc ? &w->talks[local_rank].said : NULL;

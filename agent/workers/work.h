@@ -125,6 +125,7 @@ void work_note_falling(struct work *w);
 void work_signal(struct work *w, int signo);
 /* Tell every living worker, over its socket, that it should stop. */
 void work_ask_stop(struct work *w);
+void work_ask_stop_after(struct work *w, int64_t step);
 /* What a worker of the present round has said, living or not; NULL: it had no socket. Valid until
  * the next work_start(). */
 const struct talk_said *work_said(const struct work *w, uint32_t local_rank);

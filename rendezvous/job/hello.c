@@ -92,6 +92,9 @@ static int take_back(struct job *j, int64_t now_ns, uint32_t slot, const struct 
     roster_connect(j, slot, true);
     j->hello_slot = slot;
     job_send(j, slot, CTL_WELCOME);
+    drain_hear(j, slot, &ev->msg->u.hello);
+    if (j->nodes[slot].drain != NULL || (j->nodes[slot].in_round && j->halt_step >= 0))
+        job_send(j, slot, CTL_HALT); /* It may be lost. */
     job_watch_lease(j, &j->nodes[slot]);
     return 0;
 }
@@ -145,6 +148,7 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
     n->ranked = false;
     roster_forget_failure(j, n);
     n->node_rank = (int32_t)rank;
+    drain_hear(j, slot, h);
     roster_set(j, slot, states[h->round_state]);
     if (h->round_cause.kind != MU_CAUSE_NONE)
         job_new_cause(j, &h->round_cause, NULL); /* The server that died had decided already. */
@@ -167,6 +171,8 @@ static void expect_round(struct job *j, int64_t now_ns, const struct ctl_hello *
     j->missing_fenced = false;
     j->lead = JOB_NO_NODE;
     j->starting = 0;
+    j->halt_step = -1;
+    j->halt_ask_until_ns = NEVER;
     job_enter(j, now_ns);
 }
 
@@ -307,7 +313,7 @@ int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, 
         job_node_cause(j, MU_CAUSE_NODE_SILENT, stopped);
         return JOB_EV_BROKEN;
     }
-    return j->pending == 0 ? JOB_EV_OVER : 0;
+    return j->pending == 0 ? drain_or_over(j) : drain_resume(j, now_ns);
 }
 
 /* A member is back after its connection broke. What was lost on the way is said again. */
@@ -334,7 +340,7 @@ static int run_member_back(struct job *j, uint32_t slot, const struct ctl_hello 
     if (h->round_state == 1 && owes_finished(n)) {
         roster_set(j, slot, JOB_NODE_FINISHED);
         job_idle(j, j->nodes[slot].heard_ns);
-        return --j->pending == 0 ? JOB_EV_OVER : 0;
+        return --j->pending == 0 ? drain_or_over(j) : 0;
     }
     /* STARTED was lost; or, where it does not reach the lead, FAILED follows. */
     if (n->state == JOB_NODE_STARTING && n->reached)

@@ -47,6 +47,8 @@ void roster_late(struct job *j, uint32_t slot, bool late);
 void roster_heard(struct job *j, uint32_t slot, int64_t now_ns);
 void roster_health(struct job *j, uint32_t slot, enum job_health health, const char *text);
 void roster_aside(struct job *j, uint32_t slot, bool aside);
+/* It is to leave: it is in no further round. */
+void roster_drain(struct job *j, uint32_t slot, struct job_drain *drain);
 /* Could it be in a round that begins now? */
 bool roster_eligible(const struct job_node *n);
 
@@ -89,6 +91,8 @@ job_row_fn row_beat, row_note_reached, row_note_started, row_note_exited, row_no
     row_stop_left, row_ended_left;
 /* round.c */
 job_row_fn row_begin_round, row_stop_round, row_gather, row_succeed, row_fail, row_give_up;
+/* drain.c */
+job_row_fn row_run_drain, row_note_drain;
 /* time.c */
 job_row_fn row_gather_deadline, row_recover_deadline, row_run_deadline, row_stop_deadline;
 
@@ -141,6 +145,24 @@ void job_node_cause(struct job *j, enum mu_cause_kind kind, const struct job_nod
 void job_keep(struct job *j);
 /* And with it all its nodes. */
 void job_keep_round(struct job *j);
+
+/* drain.c: the step after which a round stops is chosen where somebody is to leave and enough is
+ * known. Returns JOB_EV_BROKEN where there is none to wait for, else 0. */
+int drain_choose_step(struct job *j, int64_t now_ns);
+/* RUNNING again after a server's restart: nothing is known of its speed yet. */
+int drain_resume(struct job *j, int64_t now_ns);
+/* All workers of the round have exited with 0: OVER, or BROKEN where they stopped before their end.
+ */
+int drain_or_over(struct job *j);
+/* Is what failed only a consequence of the halt? Then *c becomes the drain itself. */
+void drain_explain(const struct job *j, struct mu_cause *c);
+/* What a beat told of a member's steps. */
+void drain_note_speed(struct job_node *n, int64_t now_ns, int64_t beat_ns);
+/* A hello brings what its agent was told. */
+void drain_hear(struct job *j, uint32_t slot, const struct ctl_hello *h);
+void drain_fill_halt(const struct job *j, const struct job_node *n, struct ctl_halt *m);
+/* "; n2 is to leave (...): ..." Nothing where nobody is. */
+void drain_sentence(const struct job *j, struct mu_buf *b);
 
 /* The cause as it is now into an incident. */
 void job_keep_cause(const struct job *j, struct job_incident *ret);

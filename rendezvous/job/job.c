@@ -1,7 +1,8 @@
 /* The rendezvous of one job: the table, and the machine that follows it. What the rows do stands in
- * hello.c (who comes), said.c (what nodes say, who goes), time.c, round.c (begin, stop, end),
- * verdict.c (the first cause) and budget.c (what it costs); old rounds' messages in stale.c; who is
- * here in roster.c, who gets which rank in ranks.c, words for people in words.c. */
+ * hello.c (who comes), said.c (what nodes say, who goes), drain.c (who is to go), time.c, round.c
+ * (begin, stop, end), verdict.c (the first cause) and budget.c (what it costs); old rounds'
+ * messages in stale.c; who is here in roster.c, who gets which rank in ranks.c, words for people in
+ * words.c. */
 #include "rendezvous/job/job.h"
 
 #include <errno.h>
@@ -30,6 +31,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_HEALTH]        = ROW(GATHERING,  row_note_health),
         [JOB_EV_BYE]           = ROW(GATHERING,  row_gather_left),
         [JOB_EV_BEAT]          = ROW(GATHERING,  row_beat),
+        [JOB_EV_DRAIN]         = ROW(GATHERING,  row_note_drain),
         [JOB_EV_NODE_DEAD]     = ROW(GATHERING,  row_gather_left),
         [JOB_EV_NODE_AWAY]     = ROW(GATHERING,  row_away),
         [JOB_EV_DEADLINE]      = ROW(GATHERING,  row_gather_deadline),
@@ -50,6 +52,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_HEALTH]        = ROW(RECOVERING, row_note_health),
         [JOB_EV_BYE]           = ROW(RECOVERING, row_run_left),
         [JOB_EV_BEAT]          = ROW(RECOVERING, row_beat),
+        [JOB_EV_DRAIN]         = ROW(RECOVERING, row_note_drain),
         [JOB_EV_NODE_DEAD]     = ROW(RECOVERING, row_run_left),
         [JOB_EV_NODE_AWAY]     = ROW(RECOVERING, row_away),
         [JOB_EV_DEADLINE]      = ROW(RECOVERING, row_recover_deadline),
@@ -68,6 +71,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_HEALTH]        = ROW(RUNNING,    row_note_health),
         [JOB_EV_BYE]           = ROW(RUNNING,    row_run_left),
         [JOB_EV_BEAT]          = ROW(RUNNING,    row_beat),
+        [JOB_EV_DRAIN]         = ROW(RUNNING,    row_run_drain),
         [JOB_EV_NODE_DEAD]     = ROW(RUNNING,    row_run_left),
         [JOB_EV_NODE_AWAY]     = ROW(RUNNING,    row_away),
         [JOB_EV_DEADLINE]      = ROW(RUNNING,    row_run_deadline),
@@ -86,6 +90,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_HEALTH]        = ROW(STOPPING,   row_note_health),
         [JOB_EV_BYE]           = ROW(STOPPING,   row_stop_left),
         [JOB_EV_BEAT]          = ROW(STOPPING,   row_beat),
+        [JOB_EV_DRAIN]         = ROW(STOPPING,   row_note_drain),
         [JOB_EV_NODE_DEAD]     = ROW(STOPPING,   row_stop_left),
         [JOB_EV_NODE_AWAY]     = ROW(STOPPING,   row_away),
         [JOB_EV_DEADLINE]      = ROW(STOPPING,   row_stop_deadline),
@@ -104,6 +109,7 @@ static const struct job_row table[JOB_STATE_COUNT][JOB_EV_COUNT] = {
         [JOB_EV_HEALTH]        = ROW(state, NULL),                                                 \
         [JOB_EV_BYE]           = ROW(state, row_ended_left),                                           \
         [JOB_EV_BEAT]          = ROW(state, NULL),                                                 \
+        [JOB_EV_DRAIN]         = ROW(state, NULL),                                                 \
         [JOB_EV_NODE_DEAD]     = ROW(state, row_ended_left),                                           \
         [JOB_EV_NODE_AWAY]     = ROW(state, row_ended_left),                                           \
         [JOB_EV_DEADLINE]      = ROW(state, NULL), /* None is asked for. */                        \
@@ -183,7 +189,7 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
     case JOB_RECOVERING:
         return sooner(sooner(at, j->next_word_ns), j->since_ns + j->fence_ns);
     case JOB_RUNNING:
-        return sooner(sooner(at, j->next_word_ns), budget_due_ns(j));
+        return sooner(sooner(sooner(at, j->next_word_ns), budget_due_ns(j)), j->halt_ask_until_ns);
     case JOB_STOPPING:
         if (j->pending == 0)
             return now_ns; /* Loaded, and nobody owes a word. */
@@ -220,6 +226,8 @@ int job_init(struct job *j,
                       .free_head = JOB_NO_NODE,
                       .hello_slot = JOB_NO_NODE,
                       .lead = JOB_NO_NODE,
+                      .halt_step = -1,
+                      .halt_ask_until_ns = NEVER,
                       .missing_fenced = true,
                       .gather_deadline_ns = NEVER,
                       .last_call_at_ns = NEVER,
@@ -241,6 +249,7 @@ void job_fini(struct job *j)
         mu_mem_free(j->mem, j->nodes[i].workers);
         mu_mem_free(j->mem, j->nodes[i].failure);
         mu_mem_free(j->mem, j->nodes[i].unhealthy);
+        mu_mem_free(j->mem, j->nodes[i].drain);
     }
     mu_mem_free(j->mem, j->blamed);
     mu_mem_free(j->mem, j->nodes);
@@ -364,6 +373,8 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         ret->u.go.round = j->round;
     } else if (type == CTL_STOP) {
         fill_stop(j, n, &ret->u.stop);
+    } else if (type == CTL_HALT) {
+        drain_fill_halt(j, n, &ret->u.halt);
     } else if (type == CTL_BEAT) {
         ret->u.beat.round = n->in_round ? j->round : 0;
         ret->u.beat.seq = n->beat_seq;

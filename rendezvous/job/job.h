@@ -45,8 +45,9 @@ enum job_state {
 #undef X
 
 /* From messages: HELLO REACHED STARTED EXITED FAILED(WORKER_FAILED) SILENT FINISHED STOPPED HEALTH
- * BYE BEAT. From the connection: NODE_DEAD (closed by the peer without goodbye: its process is
- * gone), NODE_AWAY (reset, or our own error: it may come back). From the shell's timer: DEADLINE.
+ * BYE BEAT DRAIN, which the shell may also say for a node. From the connection: NODE_DEAD (closed
+ * by the peer without goodbye: its process is gone), NODE_AWAY (reset, or our own error: it may
+ * come back). From the shell's timer: DEADLINE.
  */
 #define JOB_EVENTS(X)                                                                              \
     X(HELLO)                                                                                       \
@@ -60,6 +61,7 @@ enum job_state {
     X(HEALTH)                                                                                      \
     X(BYE)                                                                                         \
     X(BEAT)                                                                                        \
+    X(DRAIN)                                                                                       \
     X(NODE_DEAD)                                                                                   \
     X(NODE_AWAY)                                                                                   \
     X(DEADLINE)
@@ -233,17 +235,25 @@ struct job_failure {
     char text[];
 };
 
+/* A node that is to leave: why, and until when. */
+struct job_drain {
+    char reason[CTL_REASON_BYTES];
+    int64_t since_unix_ms;
+    int64_t until_unix_ms;
+};
+
 struct job_node {
     bool used;
     bool in_round; /* Of round job->round, while that one lives. */
     bool connected;
     bool reached;   /* It reaches the lead's store, as far as this round asks. */
     bool had_round; /* It was in one before. */
-    bool late;  /* Connected, in no round, and silent for a lease: not counted on until it is heard
-                   again. */
-    bool fresh; /* It came when no member of the round was connected: for a run of its own. */
-    bool gone;  /* FINISHED, and its agent has left or died since: the round goes on without it. */
-    bool aside; /* Waits in quarantine: others suffice. */
+    bool late;   /* Connected, in no round, and silent for a lease: not counted on until it is heard
+                    again. */
+    bool fresh;  /* It came when no member of the round was connected: for a run of its own. */
+    bool gone;   /* FINISHED, and its agent has left or died since: the round goes on without it. */
+    bool aside;  /* Waits in quarantine: others suffice. */
+    bool halted; /* FINISHED: its workers stopped because they were told to, not at their end. */
     bool expected; /* RECOVERING: a member that the server knows from its former life, and has not
                       heard since. */
     enum job_node_state state;
@@ -272,6 +282,10 @@ struct job_node {
     struct job_failure
         *failure;               /* The best that it said of its own in this round; NULL: nothing. */
     struct job_worker *workers; /* hello.nproc of them. */
+    struct job_drain *drain;    /* NULL: it is not asked to leave. */
+    int32_t top_step;           /* The highest that its workers reported in this round; -1: none. */
+    int64_t top_step_ns;        /* When that was told. */
+    int64_t step_took_ns;       /* How long a step takes there; 0: not known. */
 };
 
 /* --- the job --- */
@@ -345,6 +359,11 @@ struct job {
     struct job_budget budget;
     uint32_t pending; /* Members whose word this state waits for: finished (RUNNING), stopped
                          (STOPPING), resumed (RECOVERING). */
+
+    bool resumed;              /* The round was recovered: what was known of its speed is lost. */
+    int32_t halt_step;         /* The step after which the round's workers stop; -1: they run on. */
+    int64_t halt_ask_until_ns; /* How long a step is put off until it is known how fast they are;
+                                  NEVER: nothing is put off. */
 
     bool final; /* STOPPING: no round follows. */
     bool has_cause;
@@ -420,6 +439,9 @@ static inline bool job_is_ended(const struct job *j)
 
 /* How many restarts count against the budget. */
 uint32_t job_spent(const struct job *j, int64_t now_ns);
+/* May this node be asked to leave? Returns 0, or -EALREADY (it is leaving), -ESHUTDOWN (the job or
+ * the node is over), with one sentence. */
+int job_check_drain(const struct job *j, uint32_t node, struct mu_err *err);
 
 /* One sentence: what runs, or what is waited for and who is missing. Appends to b. */
 void job_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b);

@@ -111,6 +111,7 @@ void job_save(const struct job *j, struct job_row_kept *ret)
                                  .lead_port = j->lead_port,
                                  .fence_ns = j->fence_ns,
                                  .restarts = j->restarts,
+                                 .halt_step = j->halt_step,
                                  .final = j->final,
                                  .was_charged = j->was_charged,
                                  .has_cause = j->has_cause,
@@ -178,11 +179,17 @@ int job_save_node(const struct job *j,
                                  .role_rank_base = n->role_rank_base,
                                  .role_world = n->role_world,
                                  .gone = n->gone,
+                                 .halted = n->halted,
                                  .joined_unix_ms = n->joined_unix_ms,
                                  .started_unix_ms = n->started_unix_ms,
                                  .hello = mu_str_of(hello->p + from + CTL_FRAME_HEAD_BYTES,
                                                     hello->n - from - CTL_FRAME_HEAD_BYTES)};
     (void)mu_strcopy(ret->state, sizeof ret->state, job_node_state_name(n->state));
+    if (n->drain != NULL) {
+        ret->drain_since_unix_ms = n->drain->since_unix_ms;
+        ret->drain_until_unix_ms = n->drain->until_unix_ms;
+        copy(ret->drain_reason, sizeof ret->drain_reason, n->drain->reason);
+    }
     copy(ret->node, sizeof ret->node, n->hello.node);
     copy(ret->seen_addr, sizeof ret->seen_addr, n->seen_addr);
     copy(ret->via_addr, sizeof ret->via_addr, n->via_addr);
@@ -255,6 +262,7 @@ static void load_numbers(struct job *j, const struct job_row_kept *row)
     j->world = (uint32_t)row->world;
     j->fence_ns = row->fence_ns;
     j->restarts = (uint32_t)row->restarts;
+    j->halt_step = (int32_t)row->halt_step;
     j->final = row->final != 0;
     j->was_charged = row->was_charged != 0;
     j->has_cause = row->has_cause != 0;
@@ -327,6 +335,16 @@ static int load_node(
     n->reached = true; /* Or it says that it does not. */
     n->had_round = member;
     n->gone = row->gone != 0;
+    n->halted = row->halted != 0;
+    if (row->drain_since_unix_ms > 0) {
+        struct job_drain *d = mu_alloc(j->mem, sizeof *d);
+        if (d == NULL)
+            return -ENOMEM;
+        *d = (struct job_drain){.since_unix_ms = row->drain_since_unix_ms,
+                                .until_unix_ms = row->drain_until_unix_ms};
+        copy(d->reason, sizeof d->reason, row->drain_reason);
+        roster_drain(j, slot, d);
+    }
     n->started_unix_ms = row->started_unix_ms;
     n->heard_ns = heard_anew(j, now_ns, n->in_round);
     roster_connect(j, slot, false);

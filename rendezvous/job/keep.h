@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "base/cause.h"
+#include "base/ctl.h"
 #include "base/err.h"
 #include "base/limits.h"
 #include "base/str.h"
@@ -57,6 +58,7 @@
     INT(lead_port, 0, 65535)                                                                       \
     INT(fence_ns, 0, INT64_C(86400000000000000))                                                   \
     INT(restarts, 0, MU_RESTARTS_MAX)                                                              \
+    INT(halt_step, -1, INT32_MAX)                                                                  \
     INT(final, 0, 1)                                                                               \
     INT(was_charged, 0, 1)                                                                         \
     STR(spent_by, MU_MESSAGE_BYTES)                                                                \
@@ -89,6 +91,10 @@
     INT(role_world, 0, INT32_MAX)                                                                  \
     STR(state, 16) /* As job_node_state_name(). */                                                 \
     INT(gone, 0, 1)                                                                                \
+    INT(halted, 0, 1)                                                                              \
+    INT(drain_since_unix_ms, 0, INT64_MAX) /* 0: it is not asked to leave. */                      \
+    INT(drain_until_unix_ms, 0, INT64_MAX)                                                         \
+    STR(drain_reason, CTL_REASON_BYTES)                                                            \
     INT(joined_unix_ms, 0, INT64_MAX)                                                              \
     INT(started_unix_ms, 0, INT64_MAX)                                                             \
     STR(seen_addr, MU_ADDR_BYTES)                                                                  \

@@ -28,7 +28,7 @@ static uint32_t *bucket(const struct job *j, uint32_t hash)
 bool roster_eligible(const struct job_node *n)
 {
     return n->used && n->state == JOB_NODE_WAITING && n->connected && !n->late &&
-           n->health == JOB_HEALTH_OK && !n->aside;
+           n->health == JOB_HEALTH_OK && !n->aside && n->drain == NULL;
 }
 
 void roster_set(struct job *j, uint32_t slot, enum job_node_state state)
@@ -92,6 +92,14 @@ void roster_health(struct job *j, uint32_t slot, enum job_health health, const c
     }
     if (n->unhealthy != NULL) /* Else there was no memory for it. */
         (void)snprintf(n->unhealthy, MU_MESSAGE_BYTES, "%s", text);
+    j->waiting += (uint32_t)roster_eligible(n) - (uint32_t)before;
+}
+
+void roster_drain(struct job *j, uint32_t slot, struct job_drain *drain)
+{
+    struct job_node *n = &j->nodes[slot];
+    bool before = roster_eligible(n);
+    n->drain = drain;
     j->waiting += (uint32_t)roster_eligible(n) - (uint32_t)before;
 }
 
@@ -416,6 +424,7 @@ uint32_t roster_add(struct job *j, int64_t now_ns, const struct job_event *ev)
                              .connected = true,
                              .health = health_said(h),
                              .node_rank = -1,
+                             .top_step = -1,
                              .hash = hash_id(h->node),
                              .heard_ns = now_ns,
                              .joined_unix_ms = ev->unix_ms,
@@ -455,6 +464,7 @@ void roster_forget(struct job *j, uint32_t slot)
         }
     }
     mu_mem_free(j->mem, n->workers);
+    mu_mem_free(j->mem, n->drain);
     roster_forget_failure(j, n);
     mu_mem_free(j->mem, n->unhealthy);
     *n = (struct job_node){.next = j->free_head};

@@ -60,11 +60,17 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
     j->pending = j->round_nodes;
     j->starting = j->round_nodes;
     j->running_unix_ms = 0;
+    j->halt_step = -1;
+    j->resumed = false;
+    j->halt_ask_until_ns = NEVER;
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         struct job_node *n = &j->nodes[j->members[r]];
         n->in_round = true;
         n->had_round = true;
         n->started_unix_ms = 0;
+        n->halted = false;
+        n->top_step = -1;
+        n->step_took_ns = 0;
         roster_forget_failure(j, n);
         for (int64_t i = 0; i < n->hello.nproc; i++)
             n->workers[i] = (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE, .step = -1};

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void note_steps(struct job *j, struct job_node *n, const struct ctl_beat *m)
+static void note_steps(struct job *j, int64_t now_ns, struct job_node *n, const struct ctl_beat *m)
 {
     bool any = false;
     if (!n->in_round || m->round != j->round)
@@ -18,6 +18,7 @@ static void note_steps(struct job *j, struct job_node *n, const struct ctl_beat 
         budget_note_steps(j, n);
     if (any)
         job_note_step(j);
+    drain_note_speed(n, now_ns, j->config.beat_ns);
 }
 
 int row_beat(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
@@ -25,10 +26,12 @@ int row_beat(struct job *j, int64_t now_ns, const struct job_event *ev, struct m
     struct job_node *n = job_node_of(j, ev);
     roster_heard(j, ev->node, now_ns);
     if (ev->type == JOB_EV_BEAT) {
-        note_steps(j, n, &ev->msg->u.beat);
+        note_steps(j, now_ns, n, &ev->msg->u.beat);
         n->beat_seq = ev->msg->u.beat.seq;
         job_send(j, ev->node, CTL_BEAT);
     }
+    if (j->state == JOB_RUNNING)
+        return drain_choose_step(j, now_ns);
     return j->state == JOB_GATHERING ? job_ready(j, now_ns) : 0;
 }
 
@@ -227,6 +230,7 @@ int row_run_failed(struct job *j, int64_t now_ns, const struct job_event *ev, st
     note_failed_worker(n, &c);
     if (c.kind == MU_CAUSE_NO_PROGRESS)
         blame(j, &c, n);
+    drain_explain(j, &c);
     const struct job_words words = words_of(m);
     bool own = c.node_rank == n->node_rank;
     job_new_cause(j, &c, own ? &words : NULL);
@@ -273,9 +277,10 @@ int row_run_finished(struct job *j, int64_t now_ns, const struct job_event *ev, 
     if (!of_this_round(j, now_ns, ev, ev->msg->u.finished.round) ||
         !owes_finished(job_node_of(j, ev)))
         return 0;
+    job_node_of(j, ev)->halted = ev->msg->u.finished.halted != 0;
     finish_node(j, ev->node);
     if (--j->pending == 0)
-        return JOB_EV_OVER;
+        return drain_or_over(j);
     job_idle(j, now_ns);
     return 0;
 }
@@ -286,8 +291,10 @@ int row_recover_finished(struct job *j,
                          struct mu_err *err)
 {
     if (of_this_round(j, now_ns, ev, ev->msg->u.finished.round) &&
-        owes_finished(job_node_of(j, ev)))
+        owes_finished(job_node_of(j, ev))) {
+        job_node_of(j, ev)->halted = ev->msg->u.finished.halted != 0;
         finish_node(j, ev->node);
+    }
     return 0;
 }
 

@@ -23,6 +23,7 @@ static int64_t round_of(const struct job_event *ev)
     case JOB_EV_BEAT:
         return ev->msg->u.beat.round > 0 ? ev->msg->u.beat.round : -1;
     case JOB_EV_HELLO:
+    case JOB_EV_DRAIN:
     case JOB_EV_HEALTH: /* Of the node, in a round or not. */
     case JOB_EV_BYE:    /* Its last word, whatever it was in. */
     case JOB_EV_NODE_DEAD:

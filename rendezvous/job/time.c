@@ -131,6 +131,8 @@ int row_recover_deadline(struct job *j,
 int row_run_deadline(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     int news = silent_ones(j, now_ns, ev, row_run_left);
+    if (news == 0)
+        news = drain_choose_step(j, now_ns);
     if (news != 0)
         return news;
     budget_look(j);

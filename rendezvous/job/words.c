@@ -255,6 +255,7 @@ static void running_sentence(const struct job *j, int64_t now_ns, struct mu_buf 
             (void)mu_buf_addf(b, " for %" PRId64 " s", (now_ns - j->idle_since_ns) / NS_PER_S);
     }
     mu_buf_fini(&cut);
+    drain_sentence(j, b);
 }
 
 void job_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)

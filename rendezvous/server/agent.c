@@ -384,11 +384,14 @@ static enum job_event_type event_of(enum ctl_type t)
         return JOB_EV_BYE;
     case CTL_BEAT:
         return JOB_EV_BEAT;
+    case CTL_DRAIN:
+        return JOB_EV_DRAIN;
     case CTL_WELCOME:
     case CTL_REFUSED:
     case CTL_WAITING:
     case CTL_START:
     case CTL_GO:
+    case CTL_HALT:
     case CTL_STOP:
     case CTL_END:
     case CTL_TYPE_COUNT:

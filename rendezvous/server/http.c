@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/module.h"
 #include "rendezvous/server/internal.h"
 
 #define MODULE "muster-http.so"
@@ -81,13 +82,15 @@ static bool serve_incidents(struct srv *s, const char *path, struct srv_http_ans
     return true;
 }
 
-static void respond(void *arg, const char *method, const char *path, struct srv_http_answer *ret)
+static void respond(void *arg, const struct srv_http_request *q, struct srv_http_answer *ret)
 {
     static const char no_method[] = "{\"error\":\"only GET and HEAD are served here\"}\n";
     static const char no_path[] =
         "{\"error\":\"there is no such page\",\"paths\":[\"/status\",\"/healthz\","
-        "\"/jobs/ID/incidents\"]}\n";
+        "\"/jobs/ID/incidents\",\"/nodes/NODE/drain\"]}\n";
     struct srv *s = arg;
+    const char *method = q->method;
+    const char *path = q->path;
     for (size_t i = 0; i < MU_COUNT(pages); i++) {
         if (strcmp(path, pages[i].path) != 0)
             continue;
@@ -99,7 +102,7 @@ static void respond(void *arg, const char *method, const char *path, struct srv_
         return;
     }
     bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-    if (reads && serve_incidents(s, path, ret))
+    if ((reads && serve_incidents(s, path, ret)) || drain_serve(s, q, ret))
         return;
     *ret = (struct srv_http_answer){404, json_type, NULL, no_path, sizeof no_path - 1, NULL, NULL};
 }
@@ -109,7 +112,7 @@ static void respond(void *arg, const char *method, const char *path, struct srv_
 /* Never unloaded: the TLS library it brings does not like that, and a second request is likely. */
 static const struct srv_http_module *open_module(const struct srv *s)
 {
-    void *lib = module_open(s->http_path, MODULE);
+    void *lib = mu_module_open(s->http_path, MODULE);
     if (lib == NULL) {
         const char *why = dlerror();
         char shown[256];
@@ -145,6 +148,7 @@ static void on_timer(uv_timer_t *timer)
     struct srv *s = timer->data;
     s->now_ns = mu_now_ns();
     run_module(s);
+    srv_settle(s); /* A request may have told agents something. */
 }
 
 static void on_readable(struct watch *w, uint32_t events)

@@ -2,8 +2,12 @@
  * that it was given; what is answered is the server's business. */
 #include "rendezvous/server/http_module.h"
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include <microhttpd.h>
 
+#include "base/addr.h"
 #include "base/mem.h"
 
 /* A status page is one small request: what comes slower or larger is not from somebody who reads
@@ -11,6 +15,7 @@
 #define IDLE_S 15U
 #define CONNECTIONS_MAX 256U
 #define CONNECTION_BYTES (16U * 1024U)
+#define BODY_BYTES_MAX (64U * 1024U) /* Nothing of it is wanted. */
 
 struct srv_http {
     struct MHD_Daemon *daemon;
@@ -41,7 +46,30 @@ static enum MHD_Result answer(struct MHD_Connection *connection, const struct sr
     return queued;
 }
 
-/* The library's signature. A body, which no request of ours has, is read and forgotten. */
+static void fill_request(struct MHD_Connection *connection,
+                         const char *url,
+                         const char *method,
+                         char *peer,
+                         struct srv_http_request *ret)
+{
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const char *host =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+    peer[0] = '\0';
+    if (info != NULL && info->client_addr != NULL)
+        (void)mu_addr_host(info->client_addr, peer);
+    *ret = (struct srv_http_request){
+        .method = method,
+        .path = url,
+        .host = host != NULL ? host : "",
+        .peer = peer,
+        .job = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "job"),
+        .timeout = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "timeout")};
+}
+
+/* The library's signature. A body, which no request of ours has, is read and forgotten, up to a
+ * limit. `state`: one more than the bytes of it so far. */
 static enum MHD_Result on_request(void *arg,
                                   struct MHD_Connection *connection,
                                   const char *url,
@@ -51,20 +79,25 @@ static enum MHD_Result on_request(void *arg,
                                   size_t *upload_bytes,
                                   void **state)
 {
-    static char seen;
     struct srv_http *h = arg;
+    uintptr_t seen = (uintptr_t)*state;
     (void)version;
     (void)upload;
-    if (*state == NULL) { /* The head alone: the answer belongs behind the request's end. */
-        *state = &seen;
+    if (seen == 0) { /* The head alone: the answer belongs behind the request's end. */
+        *state = (void *)(uintptr_t)1;
         return MHD_YES;
     }
     if (*upload_bytes > 0) {
+        *state = (void *)(seen + *upload_bytes);
+        bool fits = seen + *upload_bytes <= BODY_BYTES_MAX;
         *upload_bytes = 0;
-        return MHD_YES;
+        return fits ? MHD_YES : MHD_NO; /* No: the connection is closed. */
     }
     struct srv_http_answer a = {0};
-    h->host.respond(h->host.arg, method, url, &a);
+    struct srv_http_request q;
+    char peer[MU_ADDR_BYTES];
+    fill_request(connection, url, method, peer, &q);
+    h->host.respond(h->host.arg, &q, &a);
     return answer(connection, &a);
 }
 

@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 /* Raised when anything below changes: a module of another build is refused. */
-#define SRV_HTTP_ABI 2
+#define SRV_HTTP_ABI 3
 #define SRV_HTTP_SYMBOL "muster_http_module"
 
 struct srv_http_answer {
@@ -23,10 +23,20 @@ struct srv_http_answer {
     void *release_arg;
 };
 
+/* What is asked. Texts stay for the call; a body is never looked at. */
+struct srv_http_request {
+    const char *method;
+    const char *path;    /* Decoded, without what is behind a '?'. */
+    const char *host;    /* The Host field; "": there is none. */
+    const char *peer;    /* Numeric address of who asks. */
+    const char *job;     /* ?job=; NULL: not there. */
+    const char *timeout; /* ?timeout= */
+};
+
 /* The server's side: what is there to be answered. Always fills `ret`. */
 struct srv_http_host {
     void *arg;
-    void (*respond)(void *arg, const char *method, const char *path, struct srv_http_answer *ret);
+    void (*respond)(void *arg, const struct srv_http_request *q, struct srv_http_answer *ret);
 };
 
 struct srv_http;

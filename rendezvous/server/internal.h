@@ -406,10 +406,6 @@ bool mark_find(struct srv *s);
 /* Make the mark agree with the number of live rounds. */
 void mark_update(struct srv *s);
 
-/* --- module.c --- */
-/* given: a path, or NULL to find `file` beside the program. NULL: dlerror() says why. */
-void *module_open(const char *given, const char *file);
-
 /* --- state.c --- */
 /* Open what is kept in config.state_dir. Returns 0 where there is nothing to be opened, or where it
  * cannot be kept, which is said once; a negative errno with a sentence when this server must not
@@ -440,6 +436,19 @@ void incidents_note(struct srv_job *sj);
 int incidents_add(struct srv_job *sj, const struct job_incident *in);
 /* The answer to GET /jobs/ID/incidents. False: there is no such job. `out` is reset. */
 bool incidents_get(struct srv *s, struct mu_str id, struct mu_buf *out);
+
+/* --- allow.c --- */
+/* What a request is about to do: look at jobs, or change one. */
+enum srv_deed {
+    SRV_READS,
+    SRV_CHANGES
+};
+/* NULL: it may. Else one sentence why not. */
+const char *srv_forbids(const struct srv_http_request *q, enum srv_deed deed);
+
+/* --- drain.c --- */
+/* POST /nodes/NODE/drain. False: the path is another one. */
+bool drain_serve(struct srv *s, const struct srv_http_request *q, struct srv_http_answer *ret);
 
 /* --- http.c --- */
 /* Hand a connection whose first bytes are HTTP to the module. */

@@ -22,6 +22,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/module.h"
 #include "rendezvous/server/internal.h"
 #include "rendezvous/server/state_module.h"
 
@@ -191,7 +192,7 @@ static int lock_folder(struct state *st, const char *dir, struct mu_err *err)
 
 static int load_module(struct state *st, struct mu_err *err)
 {
-    void *lib = module_open(NULL, MODULE);
+    void *lib = mu_module_open(NULL, MODULE);
     if (lib == NULL) {
         const char *why = dlerror();
         return mu_err_set(err, -ENOENT,

@@ -380,6 +380,24 @@ static void put_troubles(struct page *p, const struct job *j, const struct job_n
     PUT(b, "]");
 }
 
+/* "drain": who is to leave says why, since when, and until when it has. */
+static void put_drain(struct page *p, const struct job_node *n)
+{
+    struct mu_buf *b = p->w.buf;
+    char at[32];
+    PUT(b, ",\"drain\":");
+    if (n->drain == NULL) {
+        PUT(b, "null");
+        return;
+    }
+    PUT(b, "{\"reason\":");
+    mu_json_quoted(b, n->drain->reason);
+    (void)mu_iso8601(n->drain->since_unix_ms, at);
+    (void)mu_buf_addf(b, ",\"since\":\"%s\"", at);
+    (void)mu_iso8601(n->drain->until_unix_ms, at);
+    (void)mu_buf_addf(b, ",\"until\":\"%s\"}", at);
+}
+
 static void put_node(struct page *p, const struct job *j, const struct job_node *n, bool first)
 {
     struct mu_buf *b = p->w.buf;
@@ -388,9 +406,12 @@ static void put_node(struct page *p, const struct job *j, const struct job_node 
         PUT(b, ",");
     PUT(b, "{\"host\":");
     mu_json_quoted(b, h->host);
+    PUT(b, ",\"id\":");
+    mu_json_quoted(b, h->node);
     PUT(b, ",\"address\":");
     mu_json_quoted(b, n->seen_addr);
     put_facts(p, n);
+    put_drain(p, n);
     PUT(b, ",\"role\":");
     if (h->role[0] != '\0')
         mu_json_quoted(b, h->role);

@@ -130,7 +130,7 @@ def test_other_methods_are_refused(server, method):
 
 def test_unknown_path_names_the_known_ones(server):
     code, _, body = server.get("/nope?x=1")
-    assert code == 404 and json.loads(body)["paths"] == ["/status", "/healthz", "/jobs/ID/incidents"]
+    assert code == 404 and json.loads(body)["paths"] == ["/status", "/healthz", "/jobs/ID/incidents", "/nodes/NODE/drain"]
 
 
 def test_kept_connection_answers_again(server):

@@ -27,6 +27,7 @@ ROWS = [
     ("agent/workers/", ["base/", "agent/workers/", "agent/life/"], ["uv.h", "hwloc", "cjson/", "uthash.h", "utlist.h"], False),
     ("agent/link/", ["base/", "agent/link/", "agent/life/"], ["uv.h", "hwloc", "cjson/", "uthash.h", "utlist.h"], False),
     ("agent/main.c", ["base/", "agent/", "rendezvous/server/", "rendezvous/store/"], ["uv.h"], False),
+    ("agent/notice_module.", ["agent/notice_module.h"], ["curl/"], False),
     ("agent/", ["base/", "agent/"], ["uv.h", "cjson/"], False),
     ("worker-sdk/include/", [], [], False),
     ("worker-sdk/src/store/store_serve.", ["base/", "worker-sdk/", "rendezvous/store/"], ["uthash.h", "utlist.h"], False),

@@ -42,9 +42,11 @@ enum event_kind {
     EV_WORKER_HIT,  /* a worker fails because another rank did; blamed: which */
     EV_WORKER_SEEN, /* the agent notices that a worker has failed by itself */
     EV_WORKER_TOLD, /* a worker ends because of a signal */
+    EV_WORKER_HALT, /* a worker stops after the step that it was told */
     EV_GONE,        /* nothing of the round is left on the host */
     EV_FAULT,
-    EV_BOOT, /* a host's next agent starts */
+    EV_DRAIN, /* a node is asked to leave */
+    EV_BOOT,  /* a host's next agent starts */
     EV_SERVER_UP
 };
 
@@ -185,6 +187,8 @@ struct sim_job {
         int32_t nproc;
     } told[2 * HOSTS_MAX * NPROC_MAX]; /* Failures of this round that it was told of. */
     uint32_t told_count;
+    uint32_t halt_round; /* The last round in which workers were told to stop after a step, */
+    int64_t halt_step;   /* and that step. */
     uint32_t fell[HOSTS_MAX * NPROC_MAX]; /* Of a rank: the round in which it failed first. */
     struct reached reached[ROUNDS_REMEMBERED];
 };
@@ -223,6 +227,11 @@ struct world {
     uint32_t walled;       /* A bit for each host whose worker store a firewall hides. */
     int64_t quick;         /* Base delay of the network in this world. */
     uint32_t fault_rate;
+    uint64_t drain_random;        /* Chance of its own: worlds without drains stay as they were. */
+    bool drains;                  /* Nodes are asked to leave. */
+    bool gentle;                  /* And nothing else happens. */
+    bool deaf;                    /* Workers take no notice of the step. */
+    int64_t step_takes[JOBS_MAX]; /* All ranks are at the same step; 0: workers tell of none. */
     int64_t last_server_up;
     uint32_t ended[2];
     uint32_t standing; /* Events since time last went on. */
@@ -262,6 +271,15 @@ static bool chance(struct world *w, uint32_t percent)
 static int64_t between(struct world *w, int64_t a, int64_t b)
 {
     return a + (int64_t)(rnd(w) >> 1) % (b - a + 1);
+}
+
+/* Below n, by the chance that drains have. */
+static uint32_t drain_below(struct world *w, uint32_t n)
+{
+    w->drain_random ^= w->drain_random >> 12;
+    w->drain_random ^= w->drain_random << 25;
+    w->drain_random ^= w->drain_random >> 27;
+    return (uint32_t)((w->drain_random * UINT64_C(2685821657736338717) >> 33) % n);
 }
 
 static void tell(struct world *w, const char *fmt, ...) MU_PRINTF(2, 3);
@@ -582,6 +600,8 @@ static void check_last_cause(struct world *w, const struct sim_job *s, bool all_
 static void check_job(struct world *w, struct sim_job *s)
 {
     const struct job *j = &s->job;
+    if (w->gentle && j->restarts > 0)
+        broken(w, "a node's leaving in order has cost a restart");
     if (job_spent(j, w->now) > j->max_restarts)
         broken(w, "%u restarts of %u", job_spent(j, w->now), j->max_restarts);
     if (j->was_charged && j->state == JOB_STOPPING &&
@@ -605,7 +625,7 @@ static void check_job(struct world *w, struct sim_job *s)
     for (uint32_t i = 0; i < j->node_cap; i++) {
         const struct job_node *n = &j->nodes[i];
         waiting += n->used && n->connected && !n->late && n->state == JOB_NODE_WAITING &&
-                   n->health == JOB_HEALTH_OK && !n->aside;
+                   n->health == JOB_HEALTH_OK && !n->aside && n->drain == NULL;
         aside += n->used && n->aside;
         here += n->used && n->state != JOB_NODE_LOST;
     }
@@ -685,6 +705,7 @@ static void start_job(struct world *w, uint32_t no)
     init_job(w, no);
     s->number++;
     s->last_round = 0;
+    s->halt_round = 0;
     s->incidents = 0;
     s->fresh = false;
     s->charged = false;
@@ -848,6 +869,18 @@ static void check_incident(struct world *w, struct sim_job *s)
         broken(w, "%" PRId64 " restarts are spent and %u were decided", in->restarts, s->restarts);
 }
 
+/* Workers that stop for somebody's leaving all stop after the same step. */
+static void check_halt(struct world *w, struct sim_job *s, const struct ctl_halt *m)
+{
+    if (m->step < 0)
+        return;
+    if (s->halt_round == m->round && s->halt_step != m->step)
+        broken(w, "round %" PRId64 " is to stop after step %" PRId64 ", and after %" PRId64,
+               m->round, s->halt_step, m->step);
+    s->halt_round = (uint32_t)m->round;
+    s->halt_step = m->step;
+}
+
 static void act_for_job(struct world *w, uint32_t no, const struct job_out *out)
 {
     struct sim_job *s = &w->jobs[no];
@@ -861,6 +894,8 @@ static void act_for_job(struct world *w, uint32_t no, const struct job_out *out)
                 broken(w, "the job sends %s to slot %u, which has no connection",
                        ctl_type_name(a->msg), a->node);
             job_message(&s->job, a->node, a->msg, &m);
+            if (m.type == CTL_HALT)
+                check_halt(w, s, &m.u.halt);
             send_message(w, e->host, e->link_no, true, &m);
             break;
         case JOB_ACT_CLOSE:
@@ -1168,7 +1203,8 @@ static void server_message(struct world *w, struct end *e, const struct ctl_msg 
         [CTL_EXITED] = JOB_EV_EXITED + 1,   [CTL_FAILED] = JOB_EV_WORKER_FAILED + 1,
         [CTL_SILENT] = JOB_EV_SILENT + 1,   [CTL_FINISHED] = JOB_EV_FINISHED + 1,
         [CTL_STOPPED] = JOB_EV_STOPPED + 1, [CTL_BEAT] = JOB_EV_BEAT + 1,
-        [CTL_HEALTH] = JOB_EV_HEALTH + 1,   [CTL_BYE] = JOB_EV_BYE + 1};
+        [CTL_HEALTH] = JOB_EV_HEALTH + 1,   [CTL_BYE] = JOB_EV_BYE + 1,
+        [CTL_DRAIN] = JOB_EV_DRAIN + 1};
     uint32_t no = w->hosts[e->host].job;
     if (m->type == CTL_HELLO) {
         server_hello(w, e, m);
@@ -1249,7 +1285,7 @@ static bool begin_steps(struct world *w, struct host *h, uint32_t lrank)
 {
     const struct budget *b = &w->jobs[h->job].budget;
     struct worker *x = &h->a.workers[lrank];
-    if (!reports_steps(b))
+    if (w->drains || !reports_steps(b)) /* There all ranks are at the same step. */
         return false;
     x->began = w->now;
     x->pace = (int64_t)(100 + other_below(w, 400)) * MS;
@@ -1258,7 +1294,7 @@ static bool begin_steps(struct world *w, struct host *h, uint32_t lrank)
 }
 
 /* What its workers have reported, whenever an agent looks. */
-static void note_steps(struct world *w, struct host *h)
+static void note_paced_steps(struct world *w, struct host *h)
 {
     struct agent *a = &h->a;
     for (uint32_t i = 0; i < a->nproc; i++) {
@@ -1280,6 +1316,7 @@ static void spawn(struct world *w, struct host *h)
     a->worker_round = round;
     a->gone_pending = false;
     uint32_t fails_at = chance(w, 2) ? below(w, a->nproc) : UINT32_MAX;
+    fails_at = w->gentle ? UINT32_MAX : fails_at;
     int32_t pids[NPROC_MAX];
     for (uint32_t i = 0; i < a->nproc && i != fails_at; i++) {
         struct worker *x = &a->workers[i];
@@ -1288,6 +1325,7 @@ static void spawn(struct world *w, struct host *h)
         a->running++;
         int64_t lasts = chance(w, 10) ? between(w, 0, 2 * MS) : between(w, SEC, 12 * SEC);
         uint32_t status = w->now < FAULTS_END && chance(w, 12) ? 1 + below(w, 60) : 0;
+        status = w->gentle ? 0 : status;
         if (begin_steps(w, h, i)) { /* It comes to its doomed step, and has no other fate. */
             lasts = x->pace * (w->jobs[h->job].budget.doomed_step + 1) + x->pace / 2;
             status = 7;
@@ -1330,6 +1368,39 @@ static void signal_workers(struct world *w, struct host *h, bool kill)
                                .life_no = x->no,
                                .arg = i | (kill ? 9U : 15U) << 8});
     }
+}
+
+/* The step that all ranks of this host's job have finished last. */
+static int64_t step_of(const struct world *w, const struct host *h)
+{
+    return w->now / w->step_takes[h->job];
+}
+
+static void note_steps(const struct world *w, struct host *h)
+{
+    struct agent *a = &h->a;
+    for (uint32_t i = 0; w->step_takes[h->job] > 0 && a->life.spawned && i < a->nproc; i++)
+        if (a->workers[i].alive && !a->workers[i].ending)
+            life_note_step(&a->life, i, step_of(w, h));
+}
+
+/* Its workers stop when that step is done, or after the present one where it comes too late. */
+static void halt_workers(struct world *w, struct host *h)
+{
+    struct agent *a = &h->a;
+    int64_t step = a->life.halt_step;
+    bool late = step_of(w, h) > step;
+    /* Without faults the word is under way for half a beat at most. */
+    if (late && w->gentle && w->quick <= 5 * MS)
+        broken(w, "host %u is told to stop after step %" PRId64 ", and is at %" PRId64, h->no, step,
+               step_of(w, h));
+    for (uint32_t i = 0; i < a->nproc && !w->deaf; i++)
+        if (a->workers[i].alive && !a->workers[i].ending)
+            push(w, (struct event){.at = (late ? step_of(w, h) + 1 : step) * w->step_takes[h->job],
+                                   .kind = EV_WORKER_HALT,
+                                   .host = h->no,
+                                   .life_no = a->workers[i].no,
+                                   .arg = i});
 }
 
 /* The agent's process is gone, and with it, thanks to its warden and the kernel, all its workers.
@@ -1458,6 +1529,9 @@ static void step_life(struct world *w, struct host *h, struct life_event *ev)
         case LIFE_ACT_SPAWN:
             spawn(w, h);
             break;
+        case LIFE_ACT_HALT:
+            halt_workers(w, h);
+            break;
         case LIFE_ACT_SIGNAL:
             signal_workers(w, h, false);
             break;
@@ -1476,6 +1550,9 @@ static void step_life(struct world *w, struct host *h, struct life_event *ev)
             break;
         }
     }
+    if (a->alive && a->life.draining &&
+        (a->life.state == LIFE_JOINING || a->life.state == LIFE_CHECKING))
+        broken(w, "host %u is to leave and joins again", h->no);
     if (a->alive)
         set_agent_timer(w, h);
 }
@@ -1610,6 +1687,44 @@ static void fault(struct world *w)
     }
 }
 
+/* By a signal, or by somebody who asks the server. */
+static void drain_node(struct world *w)
+{
+    struct host *h = &w->hosts[drain_below(w, w->host_count)];
+    struct agent *a = &h->a;
+    int64_t timeout_ms = 500 + drain_below(w, 9500);
+    if (w->now < FAULTS_END)
+        push(w, (struct event){.at = w->now + (200 + drain_below(w, 6000)) * MS, .kind = EV_DRAIN});
+    push(w, (struct event){.at = w->now + (1000 + drain_below(w, 9000)) * MS,
+                           .kind = EV_BOOT,
+                           .host = h->no}); /* A machine that takes its place. */
+    if (!a->alive || a->frozen)
+        return;
+    if (drain_below(w, 2) == 0) {
+        struct life_event ev = {
+            .type = LIFE_EV_DRAIN, .text = "a signal", .timeout_ns = timeout_ms * MS};
+        tell(w, "host %u: is to leave within %" PRId64 " ms", h->no, timeout_ms);
+        step_life(w, h, &ev);
+        return;
+    }
+    const struct end *e = a->linked ? end_of(w, a->link_no) : NULL;
+    struct mu_err err = {0};
+    if (e == NULL || e->slot == JOB_NO_NODE || !w->jobs[h->job].exists ||
+        e->job_life != w->jobs[h->job].life ||
+        job_check_drain(&w->jobs[h->job].job, e->slot, &err) < 0)
+        return;
+    struct ctl_msg m;
+    ctl_init(&m, CTL_DRAIN);
+    m.u.drain.timeout_ms = timeout_ms;
+    (void)mu_strcopy(m.u.drain.reason, sizeof m.u.drain.reason, "somebody asked");
+    struct job_event ev = {.type = JOB_EV_DRAIN, .node = e->slot, .msg = &m};
+    struct job_out out;
+    tell(w, "server: host %u is to leave within %" PRId64 " ms", h->no, timeout_ms);
+    if (step_job(w, h->job, &ev, &out, NULL) != 0)
+        broken(w, "DRAIN was rejected");
+    finish_step(w, h->job, &out);
+}
+
 /* ------------------------------------------------------------------ one event */
 
 /* It fails: its peers' sockets close at once, its own agent may notice only after them. */
@@ -1664,6 +1779,7 @@ static void worker_ends(struct world *w, struct host *h, const struct event *e)
     a->running--;
     struct life_event ev = {.type = LIFE_EV_WORKER_EXIT,
                             .local_rank = lrank,
+                            .halted = e->kind == EV_WORKER_HALT,
                             .by_itself = !x->asked,
                             .names_rank = e->kind == EV_WORKER_SEEN && e->blamed >= 0,
                             .named = e->blamed,
@@ -1708,14 +1824,16 @@ static void run_agent_event(struct world *w, struct event *e)
     a->frozen = false;
     if (a->alive)
         note_steps(w, h);
+    note_paced_steps(w, h);
     struct life_event ev = {.type = LIFE_EV_DEADLINE};
     switch (e->kind) {
     case EV_TO_AGENT: {
         static const int events[CTL_TYPE_COUNT] = {
             [CTL_WELCOME] = LIFE_EV_WELCOME + 1, [CTL_REFUSED] = LIFE_EV_REFUSED + 1,
             [CTL_WAITING] = LIFE_EV_WAITING + 1, [CTL_START] = LIFE_EV_START + 1,
-            [CTL_GO] = LIFE_EV_GO + 1,           [CTL_STOP] = LIFE_EV_STOP + 1,
-            [CTL_BEAT] = LIFE_EV_BEAT + 1,       [CTL_END] = LIFE_EV_END + 1};
+            [CTL_GO] = LIFE_EV_GO + 1,           [CTL_HALT] = LIFE_EV_HALT + 1,
+            [CTL_STOP] = LIFE_EV_STOP + 1,       [CTL_BEAT] = LIFE_EV_BEAT + 1,
+            [CTL_END] = LIFE_EV_END + 1};
         if (!a->alive || !a->linked || a->link_no != e->life_no)
             return;
         MU_ASSERT(events[e->msg->type] != 0);
@@ -1751,6 +1869,7 @@ static void run_agent_event(struct world *w, struct event *e)
     case EV_WORKER_HIT:
     case EV_WORKER_SEEN:
     case EV_WORKER_TOLD:
+    case EV_WORKER_HALT:
         worker_ends(w, h, e);
         break;
     case EV_GONE:
@@ -1769,6 +1888,7 @@ static void run_agent_event(struct world *w, struct event *e)
     case EV_JOB_TIMER:
     case EV_SERVER_EOF:
     case EV_FAULT:
+    case EV_DRAIN:
     case EV_SERVER_UP:
         break;
     }
@@ -1802,6 +1922,9 @@ static void run_event(struct world *w, struct event *e)
     case EV_FAULT:
         fault(w);
         break;
+    case EV_DRAIN:
+        drain_node(w);
+        break;
     case EV_SERVER_UP:
         tell(w, "server is up again");
         w->server_up = true;
@@ -1826,6 +1949,7 @@ static void run_event(struct world *w, struct event *e)
     case EV_WORKER_HIT:
     case EV_WORKER_SEEN:
     case EV_WORKER_TOLD:
+    case EV_WORKER_HALT:
     case EV_GONE:
     case EV_BOOT:
         run_agent_event(w, e);
@@ -1857,6 +1981,24 @@ static void make_budget(struct world *w, uint32_t no)
          "job%u: window %.0f s, given back after %.0f s or %u steps, rank %d fails after step %d",
          no, (double)b->window / (double)SEC, (double)b->give_back / (double)SEC,
          b->give_back_steps, b->doomed_rank, b->doomed_step);
+}
+
+/* In one world of three nodes are asked to leave; in some of these nothing else happens. */
+static void make_drains(struct world *w)
+{
+    w->drain_random = (w->o->seed + 1) * UINT64_C(0xD1342543DE82EF95) | 1;
+    (void)drain_below(w, 2);
+    w->drains = drain_below(w, 3) == 0;
+    if (!w->drains)
+        return;
+    w->gentle = drain_below(w, 3) == 0;
+    w->deaf = drain_below(w, 5) == 0;
+    w->fault_rate = w->gentle ? 0 : w->fault_rate;
+    w->walled = w->gentle ? 0 : w->walled;
+    for (uint32_t j = 0; j < w->job_count; j++)
+        if (drain_below(w, 4) > 0)
+            w->step_takes[j] = (10 + drain_below(w, drain_below(w, 2) == 0 ? 100 : 1500)) * MS;
+    push(w, (struct event){.at = (500 + drain_below(w, 8000)) * MS, .kind = EV_DRAIN});
 }
 
 static void make(struct world *w)
@@ -1892,6 +2034,7 @@ static void make(struct world *w)
     push(w, (struct event){.at = between(w, 0, SEC), .kind = EV_FAULT});
     for (uint32_t j = 0; j < w->job_count; j++)
         make_budget(w, j);
+    make_drains(w);
 }
 
 static void heal(struct world *w)

@@ -95,6 +95,16 @@ static const struct row rows[] = {
     CTL_FINISHED_FIELDS(S, I, L, C)
 #undef THIS
 #undef MEMBER
+#define THIS CTL_DRAIN
+#define MEMBER drain
+    CTL_DRAIN_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_HALT
+#define MEMBER halt
+    CTL_HALT_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
 #define THIS CTL_STOP
 #define MEMBER stop
     CTL_STOP_FIELDS(S, I, L, C)

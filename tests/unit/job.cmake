@@ -1,4 +1,5 @@
 mu_unit(rendezvous.job SOURCES job_table.c LINK job)
+mu_unit(rendezvous.job.drain SOURCES job_drain.c LINK job)
 mu_unit(agent.life SOURCES life_table.c LINK life)
 mu_unit(agent.hang SOURCES life_hang.c LINK life)
 mu_unit(rendezvous.job.stories SOURCES job_stories.c LINK job)

@@ -87,7 +87,8 @@ static void give(struct story *s, struct life_event ev)
     static const char *const names[] = {
         [LIFE_ACT_CONNECT] = "connect", [LIFE_ACT_SEND] = "send",     [LIFE_ACT_REACH] = "reach",
         [LIFE_ACT_SPAWN] = "spawn",     [LIFE_ACT_SIGNAL] = "signal", [LIFE_ACT_KILL] = "kill",
-        [LIFE_ACT_STACKS] = "stacks",   [LIFE_ACT_SAY] = "say",       [LIFE_ACT_EXIT] = "exit"};
+        [LIFE_ACT_STACKS] = "stacks",   [LIFE_ACT_HALT] = "halt",     [LIFE_ACT_SAY] = "say",
+        [LIFE_ACT_EXIT] = "exit"};
     assert_int_equal(life_step(&s->life, s->now, &ev, &s->out), 0);
     mu_buf_reset(&s->told);
     for (uint32_t i = 0; i < s->out.count; i++) {
@@ -414,16 +415,137 @@ static void test_signal_is_passed_on_and_the_second_one_kills(void **state)
     end(&s);
 }
 
-/* A warning that means SIGTERM to the workers is told by its own name. */
-static void test_a_signal_may_mean_another_to_the_workers(void **state)
+static void hear_halt(struct story *s, int64_t step, int64_t leave)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_HALT);
+    m.u.halt = (struct ctl_halt){.round = 1, .step = step, .leave = leave, .timeout_ms = 5000};
+    (void)snprintf(m.u.halt.host, sizeof m.u.halt.host, "n2");
+    give(s, (struct life_event){.type = LIFE_EV_HALT, .msg = &m});
+}
+
+static void hear_drained_stop(struct story *s)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_STOP);
+    m.u.stop.round = 1;
+    m.u.stop.cause.kind = MU_CAUSE_NODE_LEFT;
+    give(s, (struct life_event){.type = LIFE_EV_STOP, .msg = &m});
+}
+
+static void halted_exit(struct story *s, uint32_t local_rank)
+{
+    give(s, (struct life_event){
+                .type = LIFE_EV_WORKER_EXIT, .local_rank = local_rank, .halted = true});
+}
+
+static const struct life_event asked_to_leave = {
+    .type = LIFE_EV_DRAIN, .text = "a reason", .timeout_ns = 20 * SEC};
+
+/* The workers stop after the step that the server names; then the node leaves, and failed nothing.
+ */
+static void test_who_is_asked_to_leave_goes_after_the_step_that_all_stop_at(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    s.life.config.hello.nodes_max = 2;
+    join_and_start(&s, 600000);
+    give(&s, asked_to_leave);
+    TOLD(&s, "drain; ");
+    hear_halt(&s, 120, 1);
+    TOLD(&s, "halt; ");
+    assert_string_equal(said(&s), "n2 is to leave (): the workers stop after step 120");
+    hear_halt(&s, 150, 1); /* One step for all: the first one. */
+    TOLD(&s, "");
+    assert_int_equal(s.life.halt_step, 120);
+    halted_exit(&s, 0);
+    halted_exit(&s, 1);
+    TOLD(&s, "finished; ");
+    struct ctl_msg m;
+    life_message(&s.life, &(struct life_action){.type = LIFE_ACT_SEND, .msg = CTL_FINISHED}, &m);
+    assert_int_equal(m.u.finished.halted, 1);
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    hear_drained_stop(&s);
+    TOLD(&s, "bye; exit; ");
+    assert_int_equal(s.life.exit_status, 0);
+    end(&s);
+}
+
+/* The others stop there too, and go on. */
+static void test_who_stays_stops_with_the_one_that_leaves_and_joins_again(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    s.life.config.hello.nodes_max = 2;
+    join_and_start(&s, 600000);
+    hear_halt(&s, 7, 0);
+    TOLD(&s, "halt; ");
+    halted_exit(&s, 1);
+    halted_exit(&s, 0);
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    hear_drained_stop(&s);
+    TOLD(&s, "stopped; ");
+    assert_int_equal(s.life.state, LIFE_JOINING);
+    end(&s);
+}
+
+static void test_who_does_not_leave_in_time_is_stopped_and_leaves(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    s.life.config.hello.nodes_max = 2;
+    join_and_start(&s, 600000);
+    give(&s, asked_to_leave);
+    s.now += SEC;
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_LOST});
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_UP});
+    TOLD(&s, "hello; drain; "); /* It says it again, with what is left. */
+    assert_int_equal(s.life.drain_left_ms, 19000);
+    s.now += 19 * SEC;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    assert_non_null(strstr(mu_buf_cstr(&s.told), "failed; signal 15; "));
+    assert_int_equal(s.life.failure.kind, MU_CAUSE_NODE_LEFT);
+    assert_string_equal(s.life.failure.message, "drained: a reason");
+    exit_of(&s, 0, -15);
+    exit_of(&s, 1, -15);
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    TOLD(&s, "bye; exit; ");
+    assert_int_equal(s.life.exit_status, 0);
+    end(&s);
+}
+
+/* Where there is no other node the job ends with it. */
+static void test_the_only_node_that_is_asked_to_leave_has_not_succeeded(void **state)
 {
     (void)state;
     struct story s;
     begin(&s);
     join_and_start(&s, 600000);
-    give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 10, .workers_signo = 15});
-    TOLD(&s, "failed; signal 15; ");
-    assert_string_equal(s.life.failure.message, "told to stop by SIGUSR1");
+    give(&s, asked_to_leave);
+    hear_drained_stop(&s); /* Nobody told of steps. */
+    TOLD(&s, "signal 15; ");
+    exit_of(&s, 0, -15);
+    exit_of(&s, 1, -15);
+    give(&s, (struct life_event){.type = LIFE_EV_ALL_GONE});
+    TOLD(&s, "bye; exit; ");
+    assert_int_equal(s.life.exit_status, 1);
+    end(&s);
+}
+
+static void test_a_spare_that_is_asked_to_leave_goes_at_once(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    s.life.config.hello.nodes_max = 2;
+    give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
+    give(&s, (struct life_event){.type = LIFE_EV_LINK_UP});
+    hear_halt(&s, -1, 1);
+    TOLD(&s, "bye; exit; ");
+    assert_int_equal(s.life.exit_status, 0);
     end(&s);
 }
 
@@ -871,7 +993,11 @@ int main(void)
         cmocka_unit_test(test_silence_stops_the_workers_before_anyone_may_take_their_place),
         cmocka_unit_test(test_refused_connections_are_not_silence),
         cmocka_unit_test(test_signal_is_passed_on_and_the_second_one_kills),
-        cmocka_unit_test(test_a_signal_may_mean_another_to_the_workers),
+        cmocka_unit_test(test_who_is_asked_to_leave_goes_after_the_step_that_all_stop_at),
+        cmocka_unit_test(test_who_stays_stops_with_the_one_that_leaves_and_joins_again),
+        cmocka_unit_test(test_who_does_not_leave_in_time_is_stopped_and_leaves),
+        cmocka_unit_test(test_the_only_node_that_is_asked_to_leave_has_not_succeeded),
+        cmocka_unit_test(test_a_spare_that_is_asked_to_leave_goes_at_once),
         cmocka_unit_test(test_last_words_go_with_the_failure),
         cmocka_unit_test(test_stopped_tells_times_and_late_failures),
         cmocka_unit_test(test_a_hung_worker_ends_the_round_as_a_failure),

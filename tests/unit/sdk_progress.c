@@ -24,7 +24,7 @@
 /* --- a communicator of two whose peer was asked to stop, or asked with another step --- */
 
 struct muster_comm {
-    int64_t peer[3];
+    int64_t peer[4];
     const char *backend;
 };
 
@@ -43,7 +43,7 @@ int muster_comm_all_reduce(muster_comm *c,
 {
     (void)err;
     int64_t *mine = buf;
-    if (count != 3 || t != MUSTER_I64 || op != MUSTER_MAX)
+    if (count != 4 || t != MUSTER_I64 || op != MUSTER_MAX)
         return -EINVAL;
     for (size_t i = 0; i < count; i++)
         mine[i] = mine[i] > c->peer[i] ? mine[i] : c->peer[i];
@@ -321,6 +321,43 @@ static void test_an_agent_may_ask_to_stop(void **state)
     talk_close(&c.talk);
 }
 
+static int asks_step_by_step(muster *m, int go)
+{
+    bool stop = true;
+    struct muster_error err;
+    muster_progress(m, 4);
+    if (muster_stop_requested(m))
+        return 2;
+    await(go);
+    for (uint64_t step = 5; step < 9; step++) {
+        muster_progress(m, step);
+        if (muster_stop_requested(m) != (step >= 7))
+            return 3;
+        if (muster_should_stop(m, NULL, step, &stop, &err) < 0 || stop != (step >= 7))
+            return 4;
+    }
+    return 0;
+}
+
+static void test_a_step_may_be_named_after_which_to_stop(void **state)
+{
+    struct child c;
+    enum talk_news news = TALK_UNKNOWN;
+    (void)state;
+    meet(&c, asks_step_by_step);
+    assert_int_equal(hear(&c), TALK_PROGRESS);
+    assert_int_equal(hear(&c), TALK_LOOKS);
+    talk_ask_stop_after(&c.talk, 7);
+    talk_ask_stop_after(&c.talk, 3); /* The first one stays. */
+    go_on(&c);
+    assert_false(c.said->halts);
+    while (news != TALK_HALTS)
+        news = hear(&c);
+    assert_true(c.said->halts);
+    end(&c);
+    talk_close(&c.talk);
+}
+
 static void test_all_ranks_get_the_same_answer(void **state)
 {
     muster m = {.env = {.world = 2}, .timeout_ns = MU_NS_PER_S, .agent_fd = -1};
@@ -334,6 +371,10 @@ static void test_all_ranks_get_the_same_answer(void **state)
     assert_int_equal(muster_should_stop(&m, &c, 7, &stop, &err), 0);
     assert_true(stop);
     c.peer[0] = 0;
+    c.peer[3] = 1; /* It was told to stop after this step, and the word has not come here yet. */
+    assert_int_equal(muster_should_stop(&m, &c, 7, &stop, &err), 0);
+    assert_true(stop);
+    c.peer[3] = 0;
     assert_int_equal(muster_should_stop(&m, &c, 9, &stop, &err), -EPROTO);
     assert_has(err.text, "steps 7 to 9");
     muster_request_stop(&m);
@@ -539,6 +580,7 @@ int main(void)
         cmocka_unit_test(test_a_stranger_loses_its_socket),
         cmocka_unit_test(test_a_line_is_rank_0s_or_has_its_rank_in_front),
         /* Last: it uses this process's own line, of which there is one. */
+        cmocka_unit_test(test_a_step_may_be_named_after_which_to_stop),
         cmocka_unit_test(test_all_ranks_get_the_same_answer),
     };
     (void)unsetenv("TORCHELASTIC_ERROR_FILE");

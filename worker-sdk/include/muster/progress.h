@@ -25,13 +25,15 @@ MUSTER_API void muster_section_end(muster *m);
 /* This process was asked to stop: call it from a SIGTERM handler of the program's own, or from
  * anywhere. Async-signal-safe. */
 MUSTER_API void muster_request_stop(muster *m);
-/* Was this process asked to stop, by muster_request_stop() or by its agent? Not collective: ranks
- * may see it at different steps, so use muster_should_stop() to decide. */
+/* Was this process asked to stop, by muster_request_stop() or by its agent? Where a node is to
+ * leave in order, the agents name one step to all ranks, and the answer is yes from
+ * muster_progress() of that step on. Not collective: else ranks may see it at different steps, so
+ * use muster_should_stop() to decide. */
 MUSTER_API bool muster_stop_requested(muster *m);
 /* Should the group stop after `step`? Collective: all ranks ask with the same step and get the same
- * answer, true once any of them was asked to stop. One tiny all-reduce on the CPU's memory; `c` may
- * be NULL in a world of one. -EPROTO: ranks asked with different steps; names the lowest and
- * highest.
+ * answer, true once any of them was asked to stop, or to stop after that step. One tiny all-reduce
+ * on the CPU's memory; `c` may be NULL in a world of one. -EPROTO: ranks asked with different
+ * steps; names the lowest and highest.
  */
 MUSTER_API int
 muster_should_stop(muster *m, muster_comm *c, uint64_t step, bool *ret, struct muster_error *err);

@@ -360,7 +360,8 @@ def stop_on_sigterm():
 
 def should_stop(reduce=None):
     """Was this process asked to stop, by request_stop(), SIGTERM or its agent? Without `reduce` that is this rank's answer alone,
-    and ranks may get it at different steps. `reduce` makes it the group's: a callable that gets 0 or 1 and gives the greatest of
+    and ranks may get it at different steps. Where a node is to leave in order the agents name one step, and every rank's answer
+    is yes from its progress() of that step on: checkpoint, and exit with 0. `reduce` makes it the group's: a callable that gets 0 or 1 and gives the greatest of
     all ranks', called by every rank at the same step; it may use whatever the ranks have in common:
 
         def any_rank(flag):

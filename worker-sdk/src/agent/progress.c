@@ -57,15 +57,17 @@ bool muster_stop_requested(muster *m)
     return line_stop_requested();
 }
 
-/* Of all ranks: was one asked to stop, and with which steps did they ask? */
+/* Of all ranks: was one asked to stop, with which steps did they ask, and was one told to stop
+ * after such a step? */
 static int
-ask_all(muster *m, muster_comm *c, int64_t step, int64_t ret[3], struct muster_error *err)
+ask_all(muster *m, muster_comm *c, int64_t step, int64_t ret[4], struct muster_error *err)
 {
     muster_ticket ticket = 0;
     int r = 0;
     ret[0] = muster_stop_requested(m);
     ret[1] = step;
     ret[2] = -step;
+    ret[3] = line_stops_after((uint64_t)step);
     if (m->env.world == 1)
         return 0;
     if (c == NULL)
@@ -76,7 +78,7 @@ ask_all(muster *m, muster_comm *c, int64_t step, int64_t ret[3], struct muster_e
         return sdk_error(err, -EINVAL,
                          "should_stop: a communicator on the CPU's memory is needed: open a second "
                          "one with backend \"tcp\" and a name of its own");
-    r = muster_comm_all_reduce(c, ret, 3, MUSTER_I64, MUSTER_MAX, &ticket, err);
+    r = muster_comm_all_reduce(c, ret, 4, MUSTER_I64, MUSTER_MAX, &ticket, err);
     if (r == 0)
         r = muster_comm_wait(c, ticket, m->timeout_ns, err);
     return r < 0 ? sdk_error_wrap(err, r, "should_stop") : 0;
@@ -85,7 +87,7 @@ ask_all(muster *m, muster_comm *c, int64_t step, int64_t ret[3], struct muster_e
 int muster_should_stop(
     muster *m, muster_comm *c, uint64_t step, bool *ret, struct muster_error *err)
 {
-    int64_t all[3];
+    int64_t all[4];
     if (step > INT64_MAX)
         return sdk_error(err, -ERANGE, "should_stop: step %" PRIu64 " is too large", step);
     int r = ask_all(m, c, (int64_t)step, all, err);
@@ -96,6 +98,8 @@ int muster_should_stop(
                          "should_stop: ranks asked with steps %" PRId64 " to %" PRId64
                          ": all must ask after the same step",
                          -all[2], all[1]);
-    *ret = all[0] != 0;
+    if (all[3] != 0)
+        line_halts(step);
+    *ret = all[0] != 0 || all[3] != 0;
     return 0;
 }

@@ -18,6 +18,7 @@
 #include "base/str.h"
 
 #define STOP "{\"type\":\"stop\"" /* How the agent writes it: the type first, no blanks. */
+#define STOP_AFTER "{\"type\":\"stop_after\",\"step\":"
 
 enum {
     SECTIONS_MAX = 8,
@@ -30,6 +31,7 @@ static struct {
     pthread_mutex_t lock; /* Of all below. */
     bool looked;          /* For the socket, which comes first. */
     bool told_that_we_look;
+    bool told_that_we_halt;
     bool has_step;
     bool step_waits; /* Not sent yet. */
     uint64_t step;
@@ -39,7 +41,8 @@ static struct {
     struct line_section sections[SECTIONS_MAX];
     atomic_int fd; /* -1: none. Read without the lock where nothing is to be done without it. */
     atomic_bool stop;
-} line = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+    _Atomic int64_t stop_step; /* Stop when it is done; -1: none. */
+} line = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .stop_step = -1};
 
 /* --- packets --- */
 
@@ -255,15 +258,34 @@ void line_blame(int32_t rank)
     (void)pthread_mutex_unlock(&line.lock);
 }
 
+static bool begins_with(const char *packet, ssize_t n, const char *text)
+{
+    return n >= (ssize_t)strlen(text) && memcmp(packet, text, strlen(text)) == 0;
+}
+
+/* The first step that is told stays: it is the same for all. */
+static void hear_step(char *packet, ssize_t n)
+{
+    int64_t step = 0;
+    char *digits = packet + sizeof STOP_AFTER - 1;
+    packet[n] = '\0';
+    digits[strspn(digits, "0123456789")] = '\0';
+    if (atomic_load(&line.stop_step) < 0 &&
+        mu_parse_i64(digits, 0, INT64_MAX, "stop_after", &step, NULL) == 0)
+        atomic_store(&line.stop_step, step);
+}
+
 /* Under the lock. All packets that are there. */
 static void hear(void)
 {
-    char packet[PACKET_BYTES];
+    char packet[PACKET_BYTES + 1];
     int fd = 0;
     while ((fd = atomic_load(&line.fd)) >= 0) {
-        ssize_t n = recv(fd, packet, sizeof packet, MSG_DONTWAIT);
-        if (n >= (ssize_t)sizeof STOP - 1 && memcmp(packet, STOP, sizeof STOP - 1) == 0)
+        ssize_t n = recv(fd, packet, PACKET_BYTES, MSG_DONTWAIT);
+        if (begins_with(packet, n, STOP))
             atomic_store(&line.stop, true);
+        else if (begins_with(packet, n, STOP_AFTER))
+            hear_step(packet, n);
         else if (n < 0 && errno == EAGAIN)
             return;
         else if (n == 0 || (n < 0 && errno != EINTR))
@@ -285,6 +307,30 @@ bool line_stop_requested(void)
         begin_packet(&b, &j, "looks");
         send_packet(&b, &j);
     }
+    bool done = line.has_step && line_stops_after(line.step);
+    uint64_t step = line.step;
     (void)pthread_mutex_unlock(&line.lock);
-    return atomic_load(&line.stop);
+    if (done)
+        line_halts(step);
+    return atomic_load(&line.stop) || done;
+}
+
+bool line_stops_after(uint64_t step)
+{
+    int64_t last = atomic_load(&line.stop_step);
+    return last >= 0 && step >= (uint64_t)last;
+}
+
+void line_halts(uint64_t step)
+{
+    struct mu_buf b;
+    struct mu_json j;
+    take_lock();
+    if (!line.told_that_we_halt) {
+        line.told_that_we_halt = true;
+        begin_packet(&b, &j, "halts");
+        mu_json_ki64(&j, "step", step > INT64_MAX ? INT64_MAX : (int64_t)step);
+        send_packet(&b, &j);
+    }
+    (void)pthread_mutex_unlock(&line.lock);
 }

@@ -33,5 +33,9 @@ void line_blame(int32_t rank);
 void line_request_stop(void);
 /* Were we asked to stop? Tells the agent, once, that we look. */
 bool line_stop_requested(void);
+/* Were we asked to stop after this step, or one before it? Asks nobody anew. */
+bool line_stops_after(uint64_t step);
+/* This process stops for that: the agent is told, once, that its work is not done. */
+void line_halts(uint64_t step);
 
 #endif

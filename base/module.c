@@ -1,9 +1,11 @@
 /* Finds the modules that are opened on demand: beside the program, as installed or as built. */
+#include "base/module.h"
+
 #include <dlfcn.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "rendezvous/server/internal.h"
+#include "base/str.h"
 
 #ifndef MUSTER_MODULE_DIR
 #error "MUSTER_MODULE_DIR: where the modules are, seen from the program's folder"
@@ -29,7 +31,7 @@ static void *open_beside_program(const char *sub, const char *file)
     return lib;
 }
 
-void *module_open(const char *given, const char *file)
+void *mu_module_open(const char *given, const char *file)
 {
     if (given != NULL)
         return dlopen(given, RTLD_NOW | RTLD_LOCAL);

@@ -1,0 +1,202 @@
+/* POST /nodes/NODE/drain: somebody asks that a node leave in order. What that means is the job's
+ * business (rendezvous/job/drain.c); here the node is found, and the answer is written. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <utlist.h>
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/parse.h"
+#include "rendezvous/server/internal.h"
+
+#define ANSWER_BYTES 2048
+
+static const char json_type[] = "application/json; charset=utf-8";
+
+static void free_answer(void *arg)
+{
+    struct mu_buf *b = arg;
+    mu_buf_fini(b);
+    mu_mem_free(mu_mem_default(), b);
+}
+
+static void put(struct srv_http_answer *ret, unsigned status, struct mu_buf *b)
+{
+    static const char no_memory[] = "{\"error\":\"no memory for the answer\"}\n";
+    *ret =
+        (struct srv_http_answer){500, json_type, NULL, no_memory, sizeof no_memory - 1, NULL, NULL};
+    if (b == NULL)
+        return;
+    if (b->oom) {
+        free_answer(b);
+        return;
+    }
+    *ret = (struct srv_http_answer){status, json_type, NULL, b->p, b->n, free_answer, b};
+}
+
+static struct mu_buf *new_body(void)
+{
+    struct mu_buf *b = mu_zalloc(mu_mem_default(), sizeof *b);
+    if (b != NULL)
+        mu_buf_init(b, mu_mem_default());
+    return b;
+}
+
+static void refuse(struct srv_http_answer *ret, unsigned status, const char *sentence)
+{
+    struct mu_buf *b = new_body();
+    if (b != NULL) {
+        (void)mu_buf_adds(b, "{\"error\":");
+        mu_json_quoted(b, sentence);
+        (void)mu_buf_adds(b, "}\n");
+    }
+    put(ret, status, b);
+}
+
+/* --- which node --- */
+
+struct found {
+    struct srv_job *job;
+    uint32_t node;
+    uint32_t count;
+    bool has_job; /* A living job of the wanted id is there. */
+};
+
+static void look_in(struct srv_job *sj, const char *name, struct found *ret)
+{
+    for (uint32_t i = 0; i < sj->job.node_cap; i++) {
+        const struct job_node *n = &sj->job.nodes[i];
+        bool is_it = n->used && n->state != JOB_NODE_LOST &&
+                     (strcmp(n->hello.node, name) == 0 || strcmp(n->hello.host, name) == 0);
+        if (!is_it)
+            continue;
+        ret->job = sj;
+        ret->node = i;
+        ret->count++;
+    }
+}
+
+static struct found find(const struct srv *s, const char *name, const char *job)
+{
+    struct found f = {0};
+    struct srv_job *sj = NULL;
+    DL_FOREACH(s->jobs, sj)
+    {
+        if (job_is_ended(&sj->job) || (job != NULL && strcmp(sj->job.run_id, job) != 0))
+            continue;
+        f.has_job = true;
+        look_in(sj, name, &f);
+    }
+    return f;
+}
+
+/* --- the answer --- */
+
+static void
+describe(const struct srv *s, const struct found *f, int64_t timeout_ms, struct mu_buf *b)
+{
+    const struct job *j = &f->job->job;
+    struct mu_buf sentence;
+    struct mu_json w;
+    mu_buf_init(&sentence, mu_mem_default());
+    job_sentence(j, s->now_ns, &sentence);
+    mu_json_init(&w, b);
+    mu_json_open(&w, '{');
+    mu_json_kstr(&w, "job", j->run_id);
+    mu_json_kstr(&w, "node", j->nodes[f->node].hello.node);
+    mu_json_kstr(&w, "host", j->nodes[f->node].hello.host);
+    mu_json_ki64(&w, "timeout_ms", timeout_ms);
+    mu_json_ki64(&w, "halt_step", j->state == JOB_RUNNING ? j->halt_step : -1);
+    mu_json_kstr(&w, "sentence", mu_buf_cstr(&sentence));
+    mu_json_close(&w, '}');
+    (void)mu_buf_adds(b, "\n");
+    mu_buf_fini(&sentence);
+}
+
+static void
+begin(struct srv *s, const struct found *f, int64_t timeout_ns, struct srv_http_answer *ret)
+{
+    struct ctl_msg m;
+    struct mu_err err = {0};
+    if (job_check_drain(&f->job->job, f->node, &err) < 0) {
+        refuse(ret, 409, err.msg);
+        return;
+    }
+    struct mu_buf *b = new_body();
+    if (b == NULL || mu_buf_reserve(b, ANSWER_BYTES) < 0) { /* Before anything is begun. */
+        put(ret, 500, NULL);
+        if (b != NULL)
+            free_answer(b);
+        return;
+    }
+    ctl_init(&m, CTL_DRAIN);
+    m.u.drain.timeout_ms = timeout_ns / MU_NS_PER_MS;
+    (void)mu_strcopy(m.u.drain.reason, sizeof m.u.drain.reason, "asked through the server");
+    mu_log(MU_INFO, "node.drain", "host=%s timeout_ms=%lld", f->job->job.nodes[f->node].hello.host,
+           (long long)m.u.drain.timeout_ms);
+    struct found now = *f;
+    jobs_event(s, f->job, JOB_EV_DRAIN, f->node, &m);
+    describe(s, &now, m.u.drain.timeout_ms, b);
+    put(ret, 202, b);
+}
+
+static void drain(struct srv *s,
+                  const struct srv_http_request *q,
+                  const char *name,
+                  struct srv_http_answer *ret)
+{
+    char text[512];
+    char shown[160];
+    int64_t timeout_ns = MU_DRAIN_NS;
+    struct mu_err err = {0};
+    const char *why = srv_forbids(q, SRV_CHANGES);
+    if (why != NULL) {
+        refuse(ret, 403, why);
+        return;
+    }
+    if (q->timeout != NULL &&
+        mu_parse_seconds(q->timeout, 0, MU_DRAIN_MAX_NS, "timeout", &timeout_ns, &err) < 0) {
+        refuse(ret, 400, err.msg);
+        return;
+    }
+    struct found f = find(s, name, q->job);
+    (void)mu_quote(shown, sizeof shown, mu_str_of(name, strlen(name)));
+    if (f.count == 1) {
+        begin(s, &f, timeout_ns, ret);
+        return;
+    }
+    if (f.count > 1)
+        (void)snprintf(text, sizeof text,
+                       "%u nodes are called %s: name the job as well, or one of them by its id, as "
+                       "/status has it",
+                       f.count, shown);
+    else if (q->job != NULL && !f.has_job)
+        (void)snprintf(text, sizeof text, "there is no living job of that id");
+    else
+        (void)snprintf(text, sizeof text, "no living job has a node %s", shown);
+    refuse(ret, f.count > 1 ? 409 : 404, text);
+}
+
+bool drain_serve(struct srv *s, const struct srv_http_request *q, struct srv_http_answer *ret)
+{
+    static const char head[] = "/nodes/";
+    static const char tail[] = "/drain";
+    static const char no_method[] = "{\"error\":\"only POST is served here\"}\n";
+    char name[MU_HOST_BYTES];
+    size_t n = strlen(q->path);
+    size_t around = sizeof head - 1 + sizeof tail - 1;
+    if (n <= around || n - around >= sizeof name || strncmp(q->path, head, sizeof head - 1) != 0 ||
+        strcmp(q->path + n - (sizeof tail - 1), tail) != 0)
+        return false;
+    if (strcmp(q->method, "POST") != 0) {
+        *ret = (struct srv_http_answer){405,  json_type, "POST", no_method, sizeof no_method - 1,
+                                        NULL, NULL};
+        return true;
+    }
+    memcpy(name, q->path + sizeof head - 1, n - around);
+    name[n - around] = '\0';
+    drain(s, q, name, ret);
+    return true;
+}
