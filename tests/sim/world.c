@@ -807,6 +807,26 @@ static void check_charge(struct world *w, struct sim_job *s)
         b->charges[b->charge_count++] = w->now;
 }
 
+/* Restarts are given back: every worker of the round has run for so long, or come so far. */
+static void check_proof(struct world *w, uint32_t no)
+{
+    const struct budget *b = &w->jobs[no].budget;
+    for (uint32_t i = 0; i < w->host_count; i++) {
+        const struct host *h = &w->hosts[i];
+        for (uint32_t k = 0; k < h->a.nproc && h->job == no; k++) {
+            const struct worker *x = &h->a.workers[k];
+            if (x->round != w->jobs[no].job.round)
+                continue;
+            bool long_enough = b->give_back > 0 && w->now - x->began >= b->give_back - 2 * MS;
+            bool far_enough = b->give_back_steps > 0 && x->pace > 0 &&
+                              (w->now - x->began) / x->pace > (int64_t)b->give_back_steps;
+            if (!long_enough && !far_enough)
+                broken(w, "restarts are given back, and worker %u of host %u has run for %.3f s", k,
+                       i, (double)(w->now - x->began) / (double)SEC);
+        }
+    }
+}
+
 /* One cause for each end of a round, and what it costs; and it is not the one before once more. */
 static void check_decision(struct world *w, struct sim_job *s, bool news)
 {
@@ -1037,6 +1057,7 @@ static int step_job(
         begin_budget(&s->budget);
     if (s->job.budget.given_back > given_back) {
         tell(w, "job%u: %u restarts are given back", no, s->job.budget.given_back - given_back);
+        check_proof(w, no);
         s->budget.charge_count = 0;
         w->r->given_back++;
     }
@@ -1285,9 +1306,9 @@ static bool begin_steps(struct world *w, struct host *h, uint32_t lrank)
 {
     const struct budget *b = &w->jobs[h->job].budget;
     struct worker *x = &h->a.workers[lrank];
+    x->began = w->now;
     if (w->drains || !reports_steps(b)) /* There all ranks are at the same step. */
         return false;
-    x->began = w->now;
     x->pace = (int64_t)(100 + other_below(w, 400)) * MS;
     return w->now < FAULTS_END &&
            (int32_t)h->a.life.start.rank_base + (int32_t)lrank == b->doomed_rank;
