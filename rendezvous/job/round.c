@@ -64,6 +64,7 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
         n->in_round = true;
         n->had_round = true;
         n->started_unix_ms = 0;
+        n->fence_ns = 0;
         roster_forget_failure(j, n);
         for (int64_t i = 0; i < n->hello.nproc; i++)
             n->workers[i] = (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE, .step = -1};
