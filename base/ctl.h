@@ -193,6 +193,9 @@
     INT(seq, 0, INT64_C(1) << 53, 0, 0,                                                            \
         "the agent counts its beats; the answer repeats the number: proof that the server heard "  \
         "it")                                                                                      \
+    INT(fence_ms, 0, INT64_C(86400000000), 0, 0,                                                   \
+        "server: the job could go on without you by now, so allow yourself no more silence than "  \
+        "this; agent: what it allows itself in this round, which never grows; 0: as START said")   \
     INTS(steps,                                                                                    \
          "by local rank: the last step that each worker reported, -1: none; empty: as before")
 

@@ -440,6 +440,16 @@ static int link_failed(struct life *l, int64_t now_ns, const struct life_event *
     return 0;
 }
 
+/* A spare has come: the server could soon go on without us. It counts on that no sooner than our
+ * next beat says so, and we never allow ourselves more again. Not where that would end our workers
+ * at once. */
+static void take_fence(struct life *l, int64_t now_ns, const struct ctl_beat *m)
+{
+    bool fresh = now_ns - l->heard_ns < m->fence_ms * NS_PER_MS / 2;
+    if (m->fence_ms > 0 && m->fence_ms < l->fence_ms && m->round == l->start.round && fresh)
+        l->fence_ms = m->fence_ms;
+}
+
 /* The server's answer to a beat: it had heard us when that beat was sent, not later. */
 static int beat_answered(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
@@ -449,6 +459,7 @@ static int beat_answered(struct life *l, int64_t now_ns, const struct life_event
         int64_t sent = l->beat_sent_ns[seq % LIFE_BEATS_REMEMBERED];
         l->heard_ns = sent > l->heard_ns ? sent : l->heard_ns;
     }
+    take_fence(l, now_ns, &ev->msg->u.beat);
     return 0;
 }
 
@@ -510,12 +521,12 @@ static int waiting(struct life *l, int64_t now_ns, const struct life_event *ev)
  * the fence time, and whatever grace they had ends at 0.85 of it. */
 static int64_t fence_at(const struct life *l)
 {
-    return l->heard_ns + l->start.fence_ms * NS_PER_MS / 20 * 14;
+    return l->heard_ns + l->fence_ms * NS_PER_MS / 20 * 14;
 }
 
 static int64_t fence_kill_at(const struct life *l)
 {
-    return l->heard_ns + l->start.fence_ms * NS_PER_MS / 20 * 17;
+    return l->heard_ns + l->fence_ms * NS_PER_MS / 20 * 17;
 }
 
 static int fence(struct life *l, int64_t unix_ms)
@@ -534,6 +545,7 @@ static int start(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
     MU_ASSERT(l->gone && l->alive == 0);
     l->start = ev->msg->u.start;
+    l->fence_ms = l->start.fence_ms;
     l->needed_since_ns = NEVER;
     l->restarts = (uint32_t)l->start.restarts;
     l->spent = (uint32_t)(l->start.spent >= 0 ? l->start.spent : l->start.restarts);

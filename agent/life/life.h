@@ -212,12 +212,13 @@ struct life {
                                 INT64_MAX: not. */
 
     struct ctl_start start; /* The live or last round; start.round 0: none yet. */
-    uint32_t alive;         /* Workers that have not exited. */
-    bool gone;              /* No process of the round is left. */
-    bool spawned;           /* The round's workers were started here. */
-    int64_t spawned_ns;     /* When. */
-    bool reached;           /* CHECKING: the lead's store can be reached from here. */
-    int64_t reach_at_ns;    /* CHECKING: when the next try is due; NEVER: one is under way. */
+    int64_t fence_ms;    /* Silence that we allow ourselves in it: start.fence_ms, or less since. */
+    uint32_t alive;      /* Workers that have not exited. */
+    bool gone;           /* No process of the round is left. */
+    bool spawned;        /* The round's workers were started here. */
+    int64_t spawned_ns;  /* When. */
+    bool reached;        /* CHECKING: the lead's store can be reached from here. */
+    int64_t reach_at_ns; /* CHECKING: when the next try is due; NEVER: one is under way. */
     int64_t reach_until_ns; /* CHECKING: when it is given up. */
     char reach_error[128];
     int32_t *exits; /* nproc; -1000: has not exited. */

@@ -114,6 +114,8 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
                                     l->state == LIFE_FINISHED || l->state == LIFE_STOPPING
                                 ? l->start.round
                                 : 0;
+        if (ret->u.beat.round != 0 && l->fence_ms < l->start.fence_ms)
+            ret->u.beat.fence_ms = l->fence_ms;
         if (l->steps_in_beat)
             ret->u.beat.steps = (struct ctl_ints){l->steps, (uint32_t)l->config.hello.nproc};
         break;

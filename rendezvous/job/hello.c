@@ -145,6 +145,7 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
     }
     j->members[rank] = slot;
     n->in_round = true;
+    n->fence_ns = 0;
     n->ranked = false;
     roster_forget_failure(j, n);
     n->node_rank = (int32_t)rank;
@@ -425,6 +426,7 @@ int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, st
             j->members[rank] == JOB_NO_NODE) {
             j->members[rank] = slot;
             n->in_round = true;
+            n->fence_ns = 0;
             n->node_rank = (int32_t)rank;
             if (!brings_round(h)) {
                 roster_set(j, slot, JOB_NODE_STOPPED);

@@ -108,6 +108,8 @@ void job_enter(struct job *j, int64_t now_ns); /* A state begins: its words are 
 void job_finished_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b);
 /* Why this one that waits is not counted on. */
 void job_uncounted_sentence(const struct job *j, const struct job_node *n, struct mu_buf *b);
+/* How long it may be silent: a member as long as the round says, whoever only waits one lease. */
+int64_t job_silence_allowed(const struct job *j, const struct job_node *n);
 void job_watch_lease(struct job *j, const struct job_node *n);
 /* RUNNING: somebody has nothing to do but wait: words are due. */
 void job_idle(struct job *j, int64_t now_ns);

@@ -357,6 +357,13 @@ static void fill_stop(const struct job *j, const struct job_node *n, struct ctl_
     }
 }
 
+/* Could another round begin without one of this one's nodes? */
+static bool goes_on_without(const struct job *j)
+{
+    return j->state == JOB_RUNNING &&
+           (j->waiting > 0 || j->aside_count > 0 || j->nodes_min < j->round_nodes);
+}
+
 void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct ctl_msg *ret)
 {
     MU_ASSERT(node < j->node_cap && j->nodes[node].used);
@@ -378,6 +385,8 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
     } else if (type == CTL_BEAT) {
         ret->u.beat.round = n->in_round ? j->round : 0;
         ret->u.beat.seq = n->beat_seq;
+        if (n->in_round && goes_on_without(j) && j->config.lease_ns < job_silence_allowed(j, n))
+            ret->u.beat.fence_ms = j->config.lease_ns / NS_PER_MS;
     } else if (type == CTL_WAITING) {
         struct mu_buf b;
         mu_buf_init(&b, j->mem);

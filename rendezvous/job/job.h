@@ -273,9 +273,11 @@ struct job_node {
     int64_t heard_ns;      /* When it was last heard. */
     int64_t joined_unix_ms;
     int64_t started_unix_ms; /* When its workers of this round started; 0: not yet. */
-    uint64_t order;          /* Order of arrival. */
-    uint16_t store_port;     /* Fresh for the next round; 0: none. */
-    uint16_t life_port;      /* Its process listens there as long as it lives; 0: not known. */
+    int64_t
+        fence_ns;   /* Silence that it allows itself in this round, as it said; 0: job->fence_ns. */
+    uint64_t order; /* Order of arrival. */
+    uint16_t store_port; /* Fresh for the next round; 0: none. */
+    uint16_t life_port;  /* Its process listens there as long as it lives; 0: not known. */
     struct job_hello hello;
     const char *seen_addr; /* Numeric; "": not known. Where hello's texts are. */
     const char *via_addr;  /* The server's address, as it reached it; "": not known. */

@@ -71,6 +71,7 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
         n->halted = false;
         n->top_step = -1;
         n->step_took_ns = 0;
+        n->fence_ns = 0;
         roster_forget_failure(j, n);
         for (int64_t i = 0; i < n->hello.nproc; i++)
             n->workers[i] = (struct job_worker){.pid = 0, .exit = JOB_EXIT_NONE, .step = -1};

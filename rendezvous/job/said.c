@@ -21,12 +21,24 @@ static void note_steps(struct job *j, int64_t now_ns, struct job_node *n, const 
     drain_note_speed(n, now_ns, j->config.beat_ns);
 }
 
+/* It stops its workers after less silence than the round allows, and will not be told otherwise. */
+static void note_fence(struct job *j, struct job_node *n, const struct ctl_beat *m)
+{
+    int64_t fence_ns = m->fence_ms * NS_PER_MS;
+    if (!n->in_round || m->round != j->round || fence_ns < j->config.lease_ns ||
+        fence_ns >= job_silence_allowed(j, n))
+        return;
+    n->fence_ns = fence_ns;
+    job_watch_lease(j, n);
+}
+
 int row_beat(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     struct job_node *n = job_node_of(j, ev);
     roster_heard(j, ev->node, now_ns);
     if (ev->type == JOB_EV_BEAT) {
         note_steps(j, now_ns, n, &ev->msg->u.beat);
+        note_fence(j, n, &ev->msg->u.beat);
         n->beat_seq = ev->msg->u.beat.seq;
         job_send(j, ev->node, CTL_BEAT);
     }

@@ -5,16 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How long this node may be silent: a member as long as the round says, whoever only waits one
- * lease. */
-static int64_t silence_allowed(const struct job *j, const struct job_node *n)
+int64_t job_silence_allowed(const struct job *j, const struct job_node *n)
 {
-    return n->in_round ? j->fence_ns : j->config.lease_ns;
+    if (!n->in_round)
+        return j->config.lease_ns;
+    return n->fence_ns > 0 ? n->fence_ns : j->fence_ns;
 }
 
 void job_watch_lease(struct job *j, const struct job_node *n)
 {
-    int64_t at = n->heard_ns + silence_allowed(j, n);
+    int64_t at = n->heard_ns + job_silence_allowed(j, n);
     if (at < j->lease_check_ns)
         j->lease_check_ns = at;
 }
@@ -30,7 +30,7 @@ static uint32_t next_silent(struct job *j, int64_t now_ns)
         const struct job_node *n = &j->nodes[i];
         if (!n->used || n->state == JOB_NODE_LOST || n->gone)
             continue;
-        int64_t at = n->heard_ns + silence_allowed(j, n);
+        int64_t at = n->heard_ns + job_silence_allowed(j, n);
         if (at <= now_ns && n->connected && !n->in_round) {
             roster_late(
                 j, i,

@@ -209,7 +209,7 @@ static void wait_sentence(
             continue;
         (void)mu_buf_addf(
             b, "; %s was last heard %" PRId64 " s ago and is given up after %" PRId64 " s",
-            n->hello.host, (now_ns - n->heard_ns) / NS_PER_S, j->fence_ns / NS_PER_S);
+            n->hello.host, (now_ns - n->heard_ns) / NS_PER_S, job_silence_allowed(j, n) / NS_PER_S);
         break;
     }
 }

@@ -1,8 +1,12 @@
 """An agent and the rendezvous: hosting it, losing it, finding a stranger in its place, and what its status shows."""
+import contextlib
+import ctypes
+import errno
 import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -323,3 +327,42 @@ def test_sigterm_while_looking_for_a_server_ends_at_once_and_is_told(job):
 def test_a_name_that_leads_nowhere_is_told(job):
     a = job.start("--rdzv=no.such.host.invalid:29500", "--rdzv-conf=read_timeout=1", job.worker("hang()")).ends(1, 20)
     assert "no.such.host.invalid" in a.err.text() and "resolve" in a.err.text(), a.err.text()
+
+
+TCP_OPTIONS = {"keepalive": (socket.SOL_SOCKET, socket.SO_KEEPALIVE), "idle": (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+               "interval": (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL), "count": (socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+               "user_ms": (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT), "nodelay": (socket.IPPROTO_TCP, socket.TCP_NODELAY)}
+
+
+def tcp_options(pid, wanted):
+    """Of each connected TCP socket of a process for which wanted(own address, peer's) is true."""
+    found = []
+    with os.fdopen(os.pidfd_open(pid)) as holder:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            fd = ctypes.CDLL(None, use_errno=True).syscall(438, holder.fileno(), int(name), 0)  # pidfd_getfd
+            if fd < 0:
+                if ctypes.get_errno() in (errno.EPERM, errno.ENOSYS):
+                    pytest.skip("descriptors of another process cannot be had here")
+                continue
+            try:
+                s = socket.socket(fileno=fd)
+            except OSError:
+                os.close(fd)
+                continue
+            with s, contextlib.suppress(OSError):
+                if s.type == socket.SOCK_STREAM and s.family in (socket.AF_INET, socket.AF_INET6) and wanted(s.getsockname(), s.getpeername()):
+                    found.append({k: s.getsockopt(*v) for k, v in TCP_OPTIONS.items()})
+    return found
+
+
+@pytest.mark.parametrize("lease, idle, user_ms", [("3", 1, 2500), ("12", 4, 10000)])
+def test_both_ends_of_an_agents_connection_notice_a_silent_peer_within_the_lease(start_server, job, lease, idle, user_ms):
+    server = start_server(f"--lease={lease}")
+    a, = job.nodes(server, 1, job.worker("say('up')\nhang()"))
+    a.out.wait("up")
+    theirs = tcp_options(a.agent_pid(), lambda own, peer: peer[1] == server.port)
+    assert theirs == [{"keepalive": 1, "idle": 1, "interval": 1, "count": 3, "user_ms": 2500, "nodelay": 1}]
+    ours = tcp_options(server.process.pid, lambda own, peer: own[1] == server.port)
+    assert {"keepalive": 1, "idle": idle, "interval": idle, "count": 3, "user_ms": user_ms, "nodelay": 1} in ours, ours
+    a.signal(signal.SIGTERM)
+    a.ends(1)

@@ -1,5 +1,6 @@
 """Agents by hand against a real server: a job's life, restarts, spares, refusals, ends of connections."""
 import re
+import time
 
 import pytest
 
@@ -275,3 +276,39 @@ def test_agents_over_ipv6_show_their_address(server):
     assert a.expect("welcome")["seen_addr"] == "::1"
     assert server.job("job")["nodes"][0]["address"] == "::1"
     a.close()
+
+
+def beat(agent, seq, **fields):
+    agent.send("beat", round=agent.round, seq=seq, **fields)
+    return agent.expect("beat")
+
+
+def test_a_spare_shortens_the_silence_of_those_who_have_agreed(start_server):
+    server = start_server("--lease=1.5")
+    a, b = two(server)
+    for agent in (a, b):
+        agent.expect("welcome")
+        assert agent.expect("start")["fence_ms"] == 600000
+        agent.started()
+    assert "fence_ms" not in beat(a, 1)
+    c = Agent(server, host="n3")
+    c.expect("welcome")
+    assert beat(a, 2)["fence_ms"] == beat(b, 2)["fence_ms"] == 1500
+    assert "fence_ms" not in beat(a, 3, fence_ms=1500), "it has agreed; b has not, or its word was lost"
+    for seq in range(4, 10):  # b is silent for longer than the lease, and is waited for.
+        time.sleep(0.4)
+        beat(a, seq, fence_ms=1500), beat(c, seq)
+    assert server.job("job")["state"] == "running"
+    beat(b, 3, fence_ms=1500)
+    began = time.monotonic()
+    for seq in range(10, 30):
+        a.send("beat", round=1, seq=seq, fence_ms=1500), c.send("beat", round=0, seq=seq)
+        if server.job("job")["state"] != "running":
+            break
+        time.sleep(0.1)
+    stop = a.expect("stop")
+    assert stop["cause"]["kind"] == "node_silent" and stop["cause"]["host"] == "n2" and time.monotonic() - began > 1.2
+    a.stopped()
+    assert a.expect("start")["round"] == c.expect("start")["round"] == 2
+    for agent in (a, b, c):
+        agent.close()

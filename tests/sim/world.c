@@ -818,8 +818,12 @@ static void check_proof(struct world *w, uint32_t no)
             if (x->round != w->jobs[no].job.round)
                 continue;
             bool long_enough = b->give_back > 0 && w->now - x->began >= b->give_back - 2 * MS;
-            bool far_enough = b->give_back_steps > 0 && x->pace > 0 &&
-                              (w->now - x->began) / x->pace > (int64_t)b->give_back_steps;
+            int64_t takes = w->step_takes[no]; /* Then all ranks are at the same step. */
+            bool far_enough =
+                b->give_back_steps > 0 &&
+                (takes > 0
+                     ? w->now / takes - x->began / takes >= (int64_t)b->give_back_steps
+                     : x->pace > 0 && (w->now - x->began) / x->pace > (int64_t)b->give_back_steps);
             if (!long_enough && !far_enough)
                 broken(w, "restarts are given back, and worker %u of host %u has run for %.3f s", k,
                        i, (double)(w->now - x->began) / (double)SEC);
