@@ -14,6 +14,7 @@
 #include "agent/events.h"
 #include "agent/first.h"
 #include "agent/hosting.h"
+#include "agent/inject.h"
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
 #include "agent/link/link.h"
@@ -66,6 +67,7 @@ struct agent {
     struct hosting hosting;
     struct watchdog watchdog;
     struct pulse pulse;
+    struct inject inject; /* Faults on purpose; nothing without --chaos. */
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -216,6 +218,7 @@ static void on_all_gone(void *arg)
     output_round_over(a->output);
     watchdog_stop(&a->watchdog);
     pulse_stop(&a->pulse);
+    inject_ended(&a->inject);
     a->joining_ns = mu_now_ns();
     if (a->life.state == LIFE_STOPPING)
         renew_store(a);
@@ -323,6 +326,7 @@ on_said(void *arg, uint32_t local_rank, enum talk_news news, const struct talk_s
         life_note_step(&a->life, local_rank, said->step);
         mu_log(MU_DEBUG, "worker.progress", "job=%s round=%" PRId64 " rank=%u step=%" PRId64,
                a->run_id, a->life.start.round, rank, said->step);
+        inject_step(&a->inject, local_rank, said->step);
     } else if (news == TALK_SECTION) {
         mu_log(MU_DEBUG, "worker.section", "job=%s round=%" PRId64 " rank=%u name=%s", a->run_id,
                a->life.start.round, rank,
@@ -393,6 +397,7 @@ static void spawn(struct agent *a)
         watchdog_start(&a->watchdog, pids);
         pulse_start(&a->pulse, pids);
         step(a, &(struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
+        inject_started(&a->inject, &a->life.start, pids, a->o->nproc);
         return;
     }
     say_err(a, &err);
@@ -600,6 +605,7 @@ static void leave(struct agent *a)
     uv_close((uv_handle_t *)&a->timer, NULL);
     watchdog_close(&a->watchdog);
     pulse_close(&a->pulse);
+    inject_close(&a->inject);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -1065,6 +1071,11 @@ static int check_files(const struct agent_options *o,
     return 0;
 }
 
+static void say_chaos(void *arg, const char *text)
+{
+    say(arg, text);
+}
+
 static int set_up(struct agent *a, struct mu_err *err)
 {
     const char *apart = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
@@ -1112,6 +1123,8 @@ static int set_up(struct agent *a, struct mu_err *err)
     bool in_memory = false;
     const char *logs = plan_log_base(a->plan, &in_memory);
     warden_note_logs(a->warden, logs, in_memory);
+    inject_init(&a->inject, &a->loop, &a->o->chaos, a->o->log_dir, say_chaos, a);
+    inject_use(&a->inject, a->work, a->link);
     a->link_open = true;
     a->work_open = true;
     a->output_open = true;
