@@ -59,12 +59,16 @@ class Job:
             time.sleep(2)  # Its own first turns.
         if len(self.members) > NODES:
             time.sleep(1 if self.kind == "muster" else 10)  # The spare has arrived.
-            self.restart()
+            if self.kind == "muster":
+                self.restart()
 
     def restart(self):
         """Once: how long a node of ours may be silent is settled at a round's start, and the first one had no spare."""
-        os.kill(self.lab.pids(1, self.fifo.path, "stamp")[0], signal.SIGKILL)
-        self.fifo.take(NODES * EACH, LIMIT_S if self.kind == "muster" else PEER_LIMIT_S, "restarts")
+        workers = self.lab.pids(1, self.fifo.path, "stamp")
+        if not workers:
+            raise Missing("no worker runs on host 1 any more")
+        os.kill(workers[0], signal.SIGKILL)
+        self.fifo.take(NODES * EACH, LIMIT_S, "restarts")
         time.sleep(1)
 
     def agents(self):
@@ -73,13 +77,15 @@ class Job:
 
     def breaks(self, fault):
         """Until the last new worker's stamp."""
-        worker, agent = self.lab.pids(VICTIM, self.fifo.path, "stamp")[0], self.agents()[-1]
+        workers, agents = self.lab.pids(VICTIM, self.fifo.path, "stamp"), self.agents()
+        if not workers or not agents:
+            raise Missing(f"no worker or no agent runs on host {VICTIM} any more")
         due = NODES * EACH if fault == "worker" or len(self.members) > NODES else (NODES - 1) * EACH
         t0 = time.monotonic_ns()
         if fault == "host":
             self.lab.do("kill", VICTIM)
         else:
-            os.kill(worker if fault == "worker" else agent, signal.SIGKILL)
+            os.kill(workers[0] if fault == "worker" else agents[-1], signal.SIGKILL)
         limit = LIMIT_S if self.kind == "muster" else PEER_LIMIT_S
         return max(s[0] for s in self.fifo.take(due, limit, f"workers after the death of a {fault}")) - t0
 

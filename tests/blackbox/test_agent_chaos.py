@@ -1,5 +1,8 @@
 """Faults on purpose, by rule (--chaos): each is said, does what it says, and is off unless asked for."""
 import re
+import subprocess
+
+import pytest
 
 UP = """
 say("up", RESTARTS, RANK, os.getpid())
@@ -75,6 +78,28 @@ def test_what_is_not_the_log_folders_own_is_not_filled(job):
     a = job.start("--standalone", f"--log-dir={job.folder}", "--chaos=fill-disk for=1s", job.worker("time.sleep(0.2)")).ends(0)
     (line,) = [s for s in chaos(a) if "the disk is not filled" in s]
     assert "shares its file system" in line or "more than 1 GiB" in line, line
+
+
+def test_the_log_folders_own_disk_is_filled_and_emptied(job):
+    disk = job.folder / "disk"
+    disk.mkdir()
+    if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "none", str(disk)], capture_output=True, check=False).returncode != 0:
+        pytest.skip("a tmpfs cannot be mounted here")
+    w = job.worker("""
+had = None
+while True:
+    room = os.statvfs("disk").f_bavail
+    if had == 0 and room > 0:
+        break
+    had = room
+    time.sleep(0.005)
+say("used", sum(os.lstat(os.path.join(f, n)).st_size for f, _, names in os.walk("disk") for n in names))
+""")
+    a = job.start("--standalone", "--log-dir=disk", "--redirects=2", "--chaos=fill-disk after=100ms for=300ms", w,
+                  pre=["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=2m none disk && exec "$@"', "sh"])
+    assert a.wait() == 0, a.err.text()
+    assert "the log folder's file system is full for 0.3 s (20" in a.err.text(), a.err.text()
+    assert "the log folder's file system has room again" in a.err.text() and "used 0" in a.out.text()
 
 
 def test_a_bad_rule_is_usage(job):
