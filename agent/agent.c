@@ -15,6 +15,7 @@
 #include "agent/first.h"
 #include "agent/health.h"
 #include "agent/hosting.h"
+#include "agent/inject.h"
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
 #include "agent/link/link.h"
@@ -79,6 +80,7 @@ struct agent {
     struct hang_verdict hang;
     int64_t hang_ns; /* When it was found. */
     struct notice_watch notices;
+    struct inject inject; /* Faults on purpose; nothing without --chaos. */
     uv_timer_t timer;
     int64_t timer_at_ns;
     struct first first; /* Exits on their way from `work`. */
@@ -232,6 +234,7 @@ static void on_all_gone(void *arg)
     pulse_stop(&a->pulse);
     stacks_cancel(&a->stacks);
     a->hangs = false;
+    inject_ended(&a->inject);
     a->joining_ns = mu_now_ns();
     if (a->life.state == LIFE_STOPPING)
         renew_store(a);
@@ -383,6 +386,7 @@ on_said(void *arg, uint32_t local_rank, enum talk_news news, const struct talk_s
         life_note_step(&a->life, local_rank, said->step);
         mu_log(MU_DEBUG, "worker.progress", "job=%s round=%" PRId64 " rank=%u step=%" PRId64,
                a->run_id, a->life.start.round, rank, said->step);
+        inject_step(&a->inject, local_rank, said->step);
     } else if (news == TALK_SECTION) {
         mu_log(MU_DEBUG, "worker.section", "job=%s round=%" PRId64 " rank=%u name=%s", a->run_id,
                a->life.start.round, rank,
@@ -454,6 +458,7 @@ static void spawn(struct agent *a)
         pulse_start(&a->pulse, pids);
         xid_begin(&a->xid);
         step(a, &(struct life_event){.type = LIFE_EV_SPAWNED, .pids = pids});
+        inject_started(&a->inject, &a->life.start, pids, a->o->nproc);
         return;
     }
     say_err(a, &err);
@@ -751,6 +756,7 @@ static void leave(struct agent *a)
     health_close(&a->health);
     xid_close(&a->xid);
     stacks_close(&a->stacks);
+    inject_close(&a->inject);
     warden_unwatch(a->warden);
     (void)uv_timer_start(&a->goodbye, on_goodbye_over, (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
 }
@@ -1290,6 +1296,11 @@ static int check_files(const struct agent_options *o,
     return 0;
 }
 
+static void say_chaos(void *arg, const char *text)
+{
+    say(arg, text);
+}
+
 static int set_up(struct agent *a, struct mu_err *err)
 {
     const char *apart = getenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE");
@@ -1346,6 +1357,8 @@ static int set_up(struct agent *a, struct mu_err *err)
     bool in_memory = false;
     const char *logs = plan_log_base(a->plan, &in_memory);
     warden_note_logs(a->warden, logs, in_memory);
+    inject_init(&a->inject, &a->loop, &a->o->chaos, a->o->log_dir, say_chaos, a);
+    inject_use(&a->inject, a->work, a->link);
     a->link_open = true;
     a->work_open = true;
     a->output_open = true;

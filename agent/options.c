@@ -511,11 +511,23 @@ static int resolve_log_level(struct reading *rd)
     return 0;
 }
 
+/* Here, where the place that it came from can be named. */
+static int resolve_chaos(struct reading *rd)
+{
+    const char *what = rd->chaos != NULL ? "--chaos" : "MUSTER_CHAOS";
+    const char *text = rd->chaos != NULL ? rd->chaos : option_env(rd->envp, "MUSTER_CHAOS");
+    if (text == NULL)
+        return 0;
+    int r = chaos_parse(text, rd->machine->seed != NULL ? rd->machine->seed() : 1, what,
+                        &rd->o->chaos, rd->err);
+    return r == 0 ? 0 : option_fail_as(rd, 2);
+}
+
 static int resolve(struct reading *rd)
 {
     static int (*const steps[])(struct reading *) = {
-        option_take_surroundings, resolve_program,   resolve_nproc,
-        resolve_output,           resolve_log_level, option_resolve_rdzv};
+        option_take_surroundings, resolve_program, resolve_nproc,      resolve_output,
+        resolve_log_level,        resolve_chaos,   option_resolve_rdzv};
     for (size_t i = 0; i < MU_COUNT(steps); i++) {
         int r = steps[i](rd);
         if (r < 0)

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "agent/chaos.h"
 #include "agent/surroundings/surroundings.h"
 #include "base/err.h"
 #include "base/limits.h"
@@ -63,6 +64,7 @@ struct agent_machine {
     /* GPUs: entries of `visible` ($CUDA_VISIBLE_DEVICES; NULL: unset), else device nodes. */
     uint32_t (*gpus)(const char *visible);
     const struct surroundings_machine *around;
+    uint64_t (*seed)(void); /* Of --chaos, where it gives none. NULL: 1. */
 };
 extern const struct agent_machine agent_machine_real;
 
@@ -138,6 +140,7 @@ struct agent_options {
     bool exit_status_first;            /* --exit-status=first */
     uint32_t last_lines;               /* --last-lines; 0: workers inherit stderr. */
     int64_t monitor_interval_ns;       /* Checked; nothing here polls. */
+    struct chaos_rules chaos;          /* --chaos; none: off. */
     enum mu_log_level log_level;
     enum mu_log_format log_format;
 

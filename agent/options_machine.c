@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "agent/around.h"
+#include "base/clock.h"
 
 /* CPUs of the affinity mask, for masks of any size. */
 static uint32_t count_cpus(void)
@@ -63,4 +64,10 @@ static uint32_t count_gpus(const char *visible)
     return listed < n ? listed : n;
 }
 
-const struct agent_machine agent_machine_real = {count_cpus, count_gpus, &around_machine};
+/* Short enough to be typed. */
+static uint64_t any_seed(void)
+{
+    return (uint64_t)(mu_now_ns() ^ (int64_t)getpid() << 20) % 1000000;
+}
+
+const struct agent_machine agent_machine_real = {count_cpus, count_gpus, &around_machine, any_seed};

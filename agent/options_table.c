@@ -520,6 +520,13 @@ static int set_hostfile(struct reading *rd, const char *text, const char *what)
     return 0;
 }
 
+static int set_chaos(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->chaos = text;
+    return 0;
+}
+
 static int set_on_join(struct reading *rd, const char *text, const char *what)
 {
     char shown[48];
@@ -718,6 +725,10 @@ const struct option_row option_rows[] = {
      "node, since any may lead; not for several agents on one host."},
     {"topology", 0, OPTION_OWN, "KEY", set_topology, NULL,
      "Sorts before the host name when ranks are first given out: nodes of one rack or switch get neighbouring ranks."},
+    {"chaos", 0, OPTION_OWN | OPTION_NO_PET, "RULES", set_chaos, NULL,
+     "Break things on purpose, to see what comes of it: rules with ';' between, as in 'kill rank=3 step=100; cut node=1 after=5s for=2s'. Faults: kill, freeze, "
+     "stop-agent, kill-agent, cut, fill-disk, random; their words are in docs/faults.md. Off unless given, here or in MUSTER_CHAOS; said loudly "
+     "on stderr, as is each fault."},
     {"log-format", 0, OPTION_OWN | OPTION_WORDS, "text|json", set_log_format, "text",
      "Form of the agent's own log lines. Their level is LOGLEVEL's: ERROR, WARNING, INFO or DEBUG."},
     {"version", 0, OPTION_OWN | OPTION_NO_PET | OPTION_ACTS, NULL, act_version, NULL, "Print the version and end."},

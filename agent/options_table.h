@@ -28,7 +28,7 @@ struct option_row {
     const char *doc;    /* Sentences for --help and the man page. */
 };
 
-#define OPTIONS_MAX 64
+#define OPTIONS_MAX 72
 
 /* One text per row, from the command line or a variable; NULL: neither. */
 struct reading {
@@ -54,6 +54,7 @@ struct reading {
     const char *redirects_text;
     const char *filter_text;
     const char *hostfile;
+    const char *chaos;
     enum surroundings_kind surroundings;
     bool standalone;
     bool module;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "agent/chaos.h"
 #include "agent/life/life.h"
 #include "agent/options.h"
 #include "base/ctl.h"
@@ -20,6 +21,7 @@ static const struct {
     {"protocol", ctl_describe},
     {"job", job_dot},
     {"life", life_dot},
+    {"chaos", chaos_describe},
     {"node-agent-options", agent_options_man},
 };
 

@@ -19,6 +19,8 @@
 #define UNSENT_MAX                                                                                 \
     (4 * MU_FRAME_BYTES_MAX) /* A server that reads nothing for so long is not there. */
 
+#define HELD "cut on purpose (chaos)"
+
 enum link_state {
     LINK_IDLE,
     LINK_RESOLVING,
@@ -50,6 +52,7 @@ struct link {
     size_t unsent;
     bool spoke; /* A message has come over this connection. */
     bool asks;  /* An attempt waits for a look-up. */
+    bool held;  /* Off on purpose. */
     char text[400];
     void (*done)(void *arg);
     void *done_arg;
@@ -431,6 +434,10 @@ void link_connect(struct link *l)
 {
     if (l->state != LINK_IDLE)
         return;
+    if (l->held) {
+        fail(l, UV_ETIMEDOUT, HELD);
+        return;
+    }
     if (mu_addr_parse(l->server.host, l->server.port, &l->numeric) < 0) {
         resolve(l);
         return;
@@ -438,6 +445,20 @@ void link_connect(struct link *l)
     (void)mu_addr_host((const struct sockaddr *)&l->numeric.ss, l->first_address);
     l->next = NULL;
     connect_to(l, (const struct sockaddr *)&l->numeric.ss);
+}
+
+void link_hold(struct link *l, bool held)
+{
+    bool up = l->state == LINK_UP;
+    bool trying = l->state == LINK_RESOLVING || l->state == LINK_CONNECTING;
+    l->held = held;
+    if (!held)
+        return;
+    l->asks = false;
+    if (up)
+        lose(l, HELD);
+    else if (trying)
+        fail(l, UV_ETIMEDOUT, HELD);
 }
 
 bool link_has_lookups(const struct link *l)

@@ -44,6 +44,10 @@ void link_set_port(struct link *l, uint16_t port);
 #define LINK_CONNECT_NS INT64_C(3000000000)
 void link_connect(struct link *l);
 
+/* For faults on purpose: while held, there is no connection, and attempts fail as if nobody
+ * answered. */
+void link_hold(struct link *l, bool held);
+
 /* Send one message; lost without a word when the link is not up (agent/life says it again when it
  * is). */
 void link_send(struct link *l, const struct ctl_msg *m);

@@ -41,11 +41,12 @@ class Row:
 class Bench:
     """Where things are, and how thorough to be."""
 
-    def __init__(self, build, torch, quick):
+    def __init__(self, build, torch, quick, ft=""):
         self.build, self.quick = Path(build).resolve(), quick
         self.root = Path(__file__).resolve().parent.parent
         self.python = str(Path(torch) / "bin" / "python")
         self.torchrun = str(Path(torch) / "bin" / "torchrun")
+        self.ft_launcher = str(Path(ft) / "bin" / "ft_launcher")
         self.tmp = Path(tempfile.mkdtemp(prefix="muster-bench-"))
         self.rows, self.notes = [], []
 
@@ -61,7 +62,7 @@ class Bench:
 
     def peer(self, name):
         """A peer's program, or None with a note, once."""
-        path = self.torchrun if name == "torchrun" else shutil.which(name)
+        path = {"torchrun": self.torchrun, "ft_launcher": self.ft_launcher}.get(name) or shutil.which(name)
         if path and os.access(path, os.X_OK):
             return path
         self.note(f"{name} is not installed: its column stays empty")

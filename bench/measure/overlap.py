@@ -5,12 +5,12 @@ A batch of 90 at twice the width: 2.4 MB of gradients, which take some 48 ms on 
 items divide into whole batches, so that seconds by steps is the time of a step.
 """
 import json
-import os
 import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
 from .common import Missing, end_group, median
+from .lab import hosts
 
 RATE = "400mbit"
 WORDS = ("--device", "cpu", "--width", 2, "--batch", 90)
@@ -18,36 +18,12 @@ EPOCHS = 3  # Timed, after one to warm up.
 LIMIT_S = 300
 
 
-class Lab:
-    def __init__(self, bench):
-        self.bench, self.share = bench, bench.tmp / "overlap"
-        self.program = bench.root.parent / "tests" / "lab" / "lab"
-        self.env = dict(os.environ, LAB_DIR=str(bench.tmp / "lab"))
-
-    def do(self, *words):
-        p = subprocess.run([str(w) for w in (self.program, *words)], env=self.env, capture_output=True, text=True, timeout=120)
-        if p.returncode != 0:
-            raise Missing(f"lab {words[0]}: {(p.stdout + p.stderr).strip()}")
-
-    def start(self, host, *cmd):
-        return subprocess.Popen([str(w) for w in (self.program, "exec", host, *cmd)], env=self.env, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
-
-
 @contextmanager
 def two_hosts(bench):
-    lab = Lab(bench)
-    lab.do("check")
-    lab.share.mkdir(exist_ok=True)
-    guard = subprocess.Popen([str(lab.program), "guard"], stdin=subprocess.PIPE, env=lab.env, start_new_session=True)
-    try:
-        lab.do("up", 2, "--share", lab.share, "--share", bench.root.parent, "--share", bench.build)
+    with hosts(bench, "overlap", 2) as lab:
         for host in (1, 2):
             lab.do("rate", host, RATE)
         yield lab
-    finally:
-        guard.stdin.close()
-        guard.wait(60)
 
 
 def step_ms(lab, name, commands):

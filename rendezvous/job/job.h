@@ -428,6 +428,10 @@ int job_step(struct job *j,
              struct job_out *out,
              struct mu_err *err);
 
+/* The server itself stood still (stopped, or its machine was), and could hear nobody: every silence
+ * begins anew. A DEADLINE that is due comes after it. */
+void job_hear_anew(struct job *j, int64_t now_ns);
+
 /* Fill the message of a SEND action from the job's state as it is now. */
 void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct ctl_msg *ret);
 

@@ -19,6 +19,13 @@ void job_watch_lease(struct job *j, const struct job_node *n)
         j->lease_check_ns = at;
 }
 
+void job_hear_anew(struct job *j, int64_t now_ns)
+{
+    for (uint32_t i = 0; i < j->node_cap; i++)
+        if (j->nodes[i].used)
+            j->nodes[i].heard_ns = now_ns;
+}
+
 /* The first node that was silent for too long, or JOB_NO_NODE; then the next look is due when the
  * next could be. */
 static uint32_t next_silent(struct job *j, int64_t now_ns)

@@ -406,12 +406,26 @@ void jobs_event(struct srv *s,
                strerror(-r), left_out);
 }
 
+/* A timer that comes later than a beat: we were stopped, or had no CPU. What agents said meanwhile
+ * may not be read yet, and nobody may be given up for what we did not hear. */
+static void note_standstill(struct srv *s)
+{
+    int64_t late_ns = s->job_timer_at_ns == MU_NEVER ? 0 : s->now_ns - s->job_timer_at_ns;
+    if (late_ns <= s->config.beat_ns)
+        return;
+    mu_log(MU_WARN, "server.stood_still", "ms=%lld text=\"all leases begin anew\"",
+           (long long)(late_ns / MU_NS_PER_MS));
+    for (uint32_t i = 0; i < s->heap_count; i++)
+        job_hear_anew(&s->heap[i]->job, s->now_ns);
+}
+
 /* Every job whose deadline is here gets one event; a job that asks for the same time again comes
  * round with the timer, not in this loop. */
 void jobs_on_timer(uv_timer_t *timer)
 {
     struct srv *s = timer->data;
     s->now_ns = mu_now_ns();
+    note_standstill(s);
     s->job_timer_at_ns = MU_NEVER;
     for (uint32_t due = s->heap_count; due > 0 && s->heap_count > 0; due--) {
         struct srv_job *sj = s->heap[0];

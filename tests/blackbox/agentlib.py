@@ -17,7 +17,7 @@ from mulib import PATIENCE, Lines, StoreClient, program
 
 # What a caller's environment may hold that changes what an agent does.
 OWN = re.compile(r"^(PET_|TORCH|RANK$|WORLD_SIZE$|LOCAL_|GROUP_|ROLE_|MASTER_|OMP_NUM|CUDA_VISIBLE|PYTHON|NCCL_|LOGLEVEL$|"
-                 r"SLURM_|OMPI_|PMIX?_|MPI_LOCAL|MPIR_|HYDI_|KUBERNETES_|JOB_COMPLETION|MUSTER_NNODES$|MUSTER_JOB_INDEX$)")
+                 r"SLURM_|OMPI_|PMIX?_|MPI_LOCAL|MPIR_|HYDI_|KUBERNETES_|JOB_COMPLETION|MUSTER_NNODES$|MUSTER_JOB_INDEX$|MUSTER_CHAOS$)")
 SANITIZED = mulib.is_sanitized()
 GONE_WITHIN = 1.0  # seconds from an owner's death to the last of its processes
 

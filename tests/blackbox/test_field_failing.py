@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,9 @@ import pytest
 
 import agentlib
 import mulib
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "faults"))
+from faults import ENDED, record  # noqa: E402
 
 WORKER = Path(__file__).resolve().parent.parent / "lab" / "field_worker.py"
 Told = namedtuple("Told", "time what host pid rank world group restarts store")
@@ -250,7 +254,8 @@ def own_group(controller, mount):
     return Path("/nonexistent")
 
 
-def test_f18_a_kill_for_memory_is_called_that(job, start_server):
+def test_fault_worker_oom(job, start_server):
+    """F18: a kill for memory is called that."""
     if agentlib.SANITIZED:
         pytest.skip("a sanitizer needs more memory than the limit that this test sets")
     group = memory_group(job.folder)
@@ -260,18 +265,21 @@ if RANK == 1:
     hog = []
     while True:
         hog.append(bytearray(os.urandom(1)) * (4 << 20))
+        say("at", time.time())
 hang()
 """)
     try:
         a = job.start(f"--rdzv=127.0.0.1:{server.port}", "--rdzv-id=oom", "--nnodes=1", "--nproc-per-node=2", w,
                       pre=["/bin/sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"])
         a.ends(1)
+        seconds = time.time() - float(re.findall(r"^at (\S+)", a.out.text(), re.M)[-1])
     finally:
         agentlib_wait(lambda: not (group / "cgroup.procs").read_text())
         for below in group.glob("muster-*"):
             below.rmdir()
         group.rmdir()
     assert re.search(r"rank 1 \(local rank 1, pid \d+\) on \S+ was ended by SIGKILL: killed by the kernel: out of memory \(round", a.verdict())
+    record("worker_oom", a.verdict(), seconds, ENDED)
     cause = next(j for j in server.status()["jobs"] if j["id"] == "oom")["last_cause"]
     assert cause["signal_name"] == "SIGKILL" and cause["message"] == "killed by the kernel: out of memory" and cause["rank"] == 1, cause
 

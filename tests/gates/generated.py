@@ -1,12 +1,12 @@
 """Gate: what is printed from tables stands in docs/ as it is printed. usage: generated.py ROOT DESCRIBE [--write]
 
-docs/states/*.dot are whole files; in docs/protocol.md the text between the two markers is. --write puts it there.
+docs/states/*.dot are whole files; in docs/protocol.md and docs/faults.md the text between the two markers is. --write puts it there.
 """
 import os
 import subprocess
 import sys
 
-BEGIN = "<!-- printed by muster-describe protocol; `ninja states` renews it -->\n"
+BEGIN = "<!-- printed by muster-describe %s; `ninja states` renews it -->\n"
 END = "<!-- end of the printed part -->\n"
 
 
@@ -14,21 +14,22 @@ def printed(describe, what):
     return subprocess.run([describe, what], capture_output=True, text=True, check=True).stdout
 
 
-def spliced(text, part):
-    head, _, rest = text.partition(BEGIN)
+def spliced(name, what, text, part):
+    begin = BEGIN % what
+    head, _, rest = text.partition(begin)
     _, end, tail = rest.partition(END)
     if not end:
-        sys.exit("docs/protocol.md has lost a marker")
-    return head + BEGIN + "\n" + part.strip("\n") + "\n\n" + END + tail
+        sys.exit("%s has lost a marker" % name)
+    return head + begin + "\n" + part.strip("\n") + "\n\n" + END + tail
 
 
 def main(root, describe, write):
     stale = []
-    plan = [("docs/states/%s.dot" % m, None, m) for m in ("job", "life")] + [("docs/protocol.md", spliced, "protocol")]
+    plan = [("docs/states/%s.dot" % m, None, m) for m in ("job", "life")] + [("docs/%s.md" % page, spliced, what) for page, what in (("protocol", "protocol"), ("faults", "chaos"))]
     for name, how, what in plan:
         path = os.path.join(root, name)
         old = open(path, encoding="utf-8").read() if os.path.exists(path) else ""
-        new = how(old, printed(describe, what)) if how else printed(describe, what)
+        new = how(name, what, old, printed(describe, what)) if how else printed(describe, what)
         if new == old:
             continue
         stale.append(name)

@@ -23,6 +23,7 @@ ROWS = [
     ("agent/life/", PURE_BASE + ["agent/life/"], ["uthash.h", "utlist.h"], True),
     ("agent/surroundings/", PURE_BASE + ["agent/surroundings/"], [], True),
     ("rendezvous/server/", ["base/", "rendezvous/"], ["uv.h", "openssl/", "sqlite3.h", "microhttpd.h", "curl/", "uthash.h", "utlist.h"], False),
+    ("agent/chaos.", PURE_BASE + ["agent/chaos.h"], [], True),
     ("agent/workers/lines.", PURE_BASE + ["agent/workers/lines.h"], [], True),
     ("agent/workers/", ["base/", "agent/workers/", "agent/life/"], ["uv.h", "hwloc", "cjson/", "uthash.h", "utlist.h"], False),
     ("agent/link/", ["base/", "agent/link/", "agent/life/"], ["uv.h", "hwloc", "cjson/", "uthash.h", "utlist.h"], False),

@@ -22,6 +22,7 @@ ROOMS = {
     "job": set(),
     "life": set(),
     "agent_lines": set(),
+    "agent_chaos": set(),
     "surroundings": set(),
 }
 

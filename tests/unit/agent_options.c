@@ -31,8 +31,8 @@ static uint32_t no_gpus(const char *visible)
     return 0;
 }
 
-static const struct agent_machine with_gpus = {six_cpus, four_gpus, NULL};
-static const struct agent_machine without_gpus = {six_cpus, no_gpus, NULL};
+static const struct agent_machine with_gpus = {six_cpus, four_gpus, NULL, NULL};
+static const struct agent_machine without_gpus = {six_cpus, no_gpus, NULL, NULL};
 
 /* argv and envp of a row: words behind the program's own name, split at '|'. */
 struct line {
@@ -103,6 +103,7 @@ static void describe(const struct result *r, char *out, size_t cap)
         "vlr=%d grace=%g sigs=%u:%s log_dir=%s nofiles=%d redirect=%d:%d%d%d%d "
         "tee=%d:%d%d quiet=%d:%d%d label=%d prefix=%s copy=%s,%s events=%d first=%d last=%u pt=%g "
         "sit=%g check=%s hct=%g hci=%g leave=%d "
+        "chaos=%u "
         "numa=%s mi=%g "
         "level=%d format=%d args=",
         o->nodes_min, o->nodes_max, o->nproc, o->max_restarts, (double)o->restart_window_ns / 1e9,
@@ -124,7 +125,7 @@ static void describe(const struct result *r, char *out, size_t cap)
         o->exit_status_first, o->last_lines, (double)o->progress_timeout_ns / 1e9,
         (double)o->silence_timeout_ns / 1e9, o->health_check != NULL ? o->health_check : "(none)",
         (double)o->health_timeout_ns / 1e9, (double)o->health_interval_ns / 1e9,
-        o->leave_quarantine, o->numa != NULL ? o->numa : "(none)",
+        o->leave_quarantine, o->chaos.count, o->numa != NULL ? o->numa : "(none)",
         (double)o->monitor_interval_ns / 1e9, o->log_level, o->log_format);
     for (char *const *a = o->args; a != NULL && *a != NULL && n > 0 && (size_t)n < cap; a++)
         n += snprintf(out + n, cap - (size_t)n, "[%s]", *a);
@@ -341,6 +342,11 @@ static const struct row rows[] = {
     {"--health-check-timeout=0|p", "", 1, "--health-check-timeout", NULL},
     {"--leave-quarantine|p", "", 0, "leave=1", NULL},
     {"--progress-timeout=soon|p", "", 2, "--progress-timeout", NULL},
+    {"--chaos=kill rank=1|p", "", 0, "chaos=1", NULL},
+    {"p", "MUSTER_CHAOS=cut for=2s; kill-agent", 0, "chaos=2", NULL},
+    {"--chaos=|p", "MUSTER_CHAOS=cut for=2s; kill-agent", 0, "chaos=0", NULL},
+    {"--chaos=kill rnk=1|p", "", 2, "--chaos: \"rnk=1\" is no word of kill", NULL},
+    {"p", "MUSTER_CHAOS=crash", 2, "MUSTER_CHAOS: \"crash\" is no fault", NULL},
     {"p", "", 0, "last=10", NULL},
     {"--last-lines=0|p", "", 0, "last=0", NULL},
     {"p", "PET_LAST_LINES=20", 0, "last=20", NULL},

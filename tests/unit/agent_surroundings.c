@@ -73,7 +73,7 @@ static uint32_t none(const char *visible)
 
 static const struct surroundings_machine around = {fake_host, fake_own, fake_near, fake_file,
                                                    fake_share};
-static const struct agent_machine machine = {three, none, &around};
+static const struct agent_machine machine = {three, none, &around, NULL};
 
 static void reset_machine(void)
 {

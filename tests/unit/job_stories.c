@@ -93,6 +93,31 @@ static bool was_told(const struct story *s, uint32_t slot, enum ctl_type t)
     return told;
 }
 
+static void test_a_server_that_stood_still_gives_nobody_up_for_it(void **state)
+{
+    (void)state;
+    for (int told = 0; told < 2; told++) {
+        struct story s;
+        begin(&s);
+        for (int i = 0; i < 2; i++) {
+            struct ctl_msg m = hello_of(i == 0 ? "a" : "b", 1);
+            m.u.hello.nodes_min = 1;
+            (void)join(&s, &m);
+        }
+        assert_int_equal(s.job.state, JOB_RUNNING);
+        s.now += 30 * SEC;
+        if (told > 0)
+            job_hear_anew(&s.job, s.now);
+        assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE}),
+                         0);
+        assert_int_equal(s.job.state == JOB_RUNNING, told);
+        s.now += 4 * SEC; /* Now it does hear. */
+        (void)give(&s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE});
+        assert_int_not_equal(s.job.state, JOB_RUNNING);
+        end(&s);
+    }
+}
+
 static void test_a_restarted_server_keeps_the_verdict_its_agents_bring(void **state)
 {
     (void)state;
@@ -250,6 +275,7 @@ static void test_a_role_for_each_of_sixteen_thousand_nodes_costs_no_more_than_on
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_a_server_that_stood_still_gives_nobody_up_for_it),
         cmocka_unit_test(test_a_restarted_server_keeps_the_verdict_its_agents_bring),
         cmocka_unit_test(test_a_recovering_server_takes_the_later_round),
         cmocka_unit_test(test_a_late_node_whose_connection_lives_keeps_its_place),
