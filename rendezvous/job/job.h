@@ -257,6 +257,7 @@ struct job_config {
     int64_t not_before_ns; /* No first round before this: a restarted server hears the agents out.
                               0: no such time. */
     const char *version;   /* For WELCOME; borrowed for ever. */
+    bool lasts;            /* The server outlives its jobs. */
 };
 
 struct job {

@@ -164,7 +164,8 @@ static struct srv_job *job_new(struct srv *s, const char *run_id, struct mu_err 
                                 .beat_ns = s->config.beat_ns,
                                 .fence_ns = s->config.fence_ns,
                                 .not_before_ns = s->not_before_ns,
-                                .version = s->config.version};
+                                .version = s->config.version,
+                                .lasts = s->config.lasts};
     if (job_init(&sj->job, mu_mem_default(), &config, err) < 0) {
         heap_remove(s, sj);
         mu_mem_free(mu_mem_default(), sj);
