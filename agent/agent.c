@@ -48,7 +48,7 @@ enum {
     OUTPUT_FILES = 6,     /* Descriptors of a worker whose output passes through us, at most; */
     OUTPUT_OWN_FILES = 7, /* and of the one that carries it. */
     WORKER_FILES = 3,     /* A socket's two ends and a pidfd. */
-    OWN_FILES = 24        /* With the rendezvous and a worker store, before the first worker. */
+    OWN_FILES = 25        /* With the rendezvous and a worker store, before the first worker. */
 };
 
 struct agent {
