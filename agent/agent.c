@@ -52,7 +52,7 @@ enum {
     OUTPUT_FILES = 6,     /* Descriptors of a worker whose output passes through us, at most; */
     OUTPUT_OWN_FILES = 7, /* and of the one that carries it. */
     WORKER_FILES = 3,     /* A socket's two ends and a pidfd. */
-    OWN_FILES = 24        /* With the rendezvous and a worker store, before the first worker. */
+    OWN_FILES = 25        /* With the rendezvous and a worker store, before the first worker. */
 };
 
 struct agent {
@@ -559,6 +559,28 @@ static void copy_error_file(const struct agent *a)
         say_err(a, &err);
 }
 
+/* What failed elsewhere, and where the rest of the story is: one line. */
+static void say_where_more(const struct agent *a)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._";
+    const struct life *l = &a->life;
+    bool asked = l->server_lasts && l->incident > 0 && a->run_id[strspn(a->run_id, plain)] == '\0';
+    const struct mu_endpoint *server = &a->o->endpoint;
+    bool v6 = strchr(server->host, ':') != NULL;
+    uint32_t here = a->consequence_count + (a->failed_count > 0 ? a->failed_count - 1 : 0);
+    if (!asked && l->consequences <= here)
+        return;
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    if (l->consequences > 0)
+        (void)mu_buf_addf(&b, "%" PRId64 " more failed after it", l->consequences);
+    if (asked)
+        (void)mu_buf_addf(&b, "%sall about it: muster incidents %s %" PRId64 " --rdzv=%s%s%s:%u",
+                          l->consequences > 0 ? "; " : "", a->run_id, l->incident, v6 ? "[" : "",
+                          server->host, v6 ? "]" : "", server->port);
+    say(a, mu_buf_cstr(&b));
+}
+
 /* Everybody prints the same first cause. */
 static void say_outcome(const struct agent *a)
 {
@@ -593,8 +615,9 @@ static void say_outcome(const struct agent *a)
     mu_buf_reset(&b);
     report_output(&b, a->name, l->cause_output);
     put_words(a, b.p, b.n);
-    report_failures(a, REPORT_LINES - 1 - count_lines(&b));
+    report_failures(a, REPORT_LINES - 2 - count_lines(&b));
     say_consequences(a);
+    say_where_more(a);
     copy_error_file(a);
 }
 

@@ -91,7 +91,8 @@
     STR(version, 32, 1, "the server's version, for people")                                        \
     STR(seen_addr, MU_ADDR_BYTES, 1, "the agent's address as the server sees it")                  \
     INT(lease_ms, 1, 86400000, 1, 3000, "silence after which a node can be taken for lost")        \
-    INT(beat_ms, 1, 86400000, 1, 1000, "how often the agent says beat")
+    INT(beat_ms, 1, 86400000, 1, 1000, "how often the agent says beat")                            \
+    INT(lasts, 0, 1, 0, 0, "1: this server outlives its jobs, so that it can be asked of them")
 
 #define CTL_REFUSED_FIELDS(STR, INT, INTS, CAUSE)                                                  \
     STR(text, MU_MESSAGE_BYTES, 1, "one sentence: what was wrong and what would be right")         \
@@ -215,7 +216,9 @@
         "1: the job ends since the cause is the same failure at the same step as the one before")  \
     CAUSE(cause, "the first cause of the last failure, when success is 0")                         \
     STR(output, MU_OUTPUT_BYTES, 0, "last lines of the worker that it names")                      \
-    STR(spent_by, MU_MESSAGE_BYTES, 0, "which failures spent the restarts, the last ones if many")
+    STR(spent_by, MU_MESSAGE_BYTES, 0, "which failures spent the restarts, the last ones if many") \
+    INT(consequences, 0, UINT32_MAX, 0, 0, "how many failures were told after the first cause")    \
+    INT(incident, 0, UINT32_MAX, 0, 0, "number of the record of this end; 0: there is none")
 
 /* Message, lower-case name on the wire, who sends it ('A' agent, 'S' server, 'B' both), what it
  * says. */

@@ -470,6 +470,7 @@ static int welcome(struct life *l, int64_t now_ns, const struct life_event *ev)
         l->heard_ns = l->hello_sent_ns;
     l->welcomed = true;
     l->link_welcomed = true;
+    l->server_lasts = w->lasts != 0;
     l->told_why = false;
     l->unserved_ns = NEVER;
     l->next_word_ns = now_ns;
@@ -757,12 +758,10 @@ static int say_finished(struct life *l, int64_t now_ns, const struct life_event 
     return 0;
 }
 
-/* It failed by itself, though something else had failed before: it did not end as it was told. */
+/* It failed by itself, though something else had failed before. */
 static void note_late(struct life *l, int64_t now_ns, const struct life_event *ev)
 {
-    bool as_told =
-        ev->status == -l->signo || ev->status == -SIGNO_KILL || ev->status == 128 + l->signo;
-    if (ev->status == 0 || as_told || !l->spawned)
+    if (ev->status == 0 || !ev->by_itself || !l->spawned)
         return;
     if (l->late_count < MU_CONSEQUENCES_MAX) {
         l->late[2 * l->late_count] = (int32_t)ev->local_rank;
@@ -973,6 +972,8 @@ static void note_end(struct life *l, const struct ctl_end *m)
     l->max_restarts = (uint32_t)m->max_restarts;
     l->same_failure = m->same_failure != 0;
     memcpy(l->spent_by, m->spent_by, sizeof l->spent_by);
+    l->consequences = m->consequences;
+    l->incident = m->incident;
     if (!l->success && m->cause.kind != MU_CAUSE_NONE)
         take_cause(l, &m->cause, m->output);
     if (!l->leaving)

@@ -274,6 +274,9 @@ struct life {
     struct mu_cause cause; /* The first cause, as the server told it, or our own verdict. */
     char cause_output[MU_OUTPUT_BYTES]; /* Last lines of the worker it names; "": none known. */
     char spent_by[MU_MESSAGE_BYTES];    /* Which failures spent restarts, as END told. */
+    int64_t consequences;               /* Failures after the cause, as END told. */
+    int64_t incident;                   /* Number of the record of this end; 0: not known. */
+    bool server_lasts;                  /* It can be asked when the job is over. */
     uint32_t restarts;                  /* As END or START told. */
     uint32_t spent;                     /* How many of them count, as END told. */
     uint32_t max_restarts;

@@ -100,6 +100,9 @@ CHILD_CODE static int child_main(struct child *c)
         errno = ESRCH;
         return child_failed(c, SPAWN_PARENT);
     }
+    /* Yama lets only ancestors trace, and who asks for a worker's stacks is our child, its brother.
+     * Lasts through execve; refused where there is no Yama. */
+    (void)syscall(SYS_prctl, PR_SET_PTRACER, s->self, 0, 0, 0);
     if (child_files(c->plan) < 0)
         return child_failed(c, SPAWN_FILES);
     if (child_stdio(c->plan) < 0)

@@ -374,6 +374,7 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         (void)mu_strcopy(ret->u.welcome.seen_addr, sizeof ret->u.welcome.seen_addr, n->seen_addr);
         ret->u.welcome.lease_ms = j->config.lease_ns / NS_PER_MS;
         ret->u.welcome.beat_ms = j->config.beat_ns / NS_PER_MS;
+        ret->u.welcome.lasts = j->config.lasts;
     } else if (type == CTL_START) {
         fill_start(j, n, &ret->u.start);
     } else if (type == CTL_GO) {
@@ -409,6 +410,8 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         ret->u.end.spent = job_spent(j, j->step_now_ns);
         ret->u.end.same_failure = j->state == JOB_FAILED && j->budget.same_failure;
         memcpy(ret->u.end.spent_by, j->spent_by, sizeof j->spent_by);
+        ret->u.end.consequences = j->consequences;
+        ret->u.end.incident = j->incident.number;
         if (j->has_cause && j->state == JOB_FAILED) {
             ret->u.end.cause = j->cause;
             memcpy(ret->u.end.output, j->cause_output, sizeof j->cause_output);

@@ -303,6 +303,7 @@ struct job_config {
     uint32_t quarantine_failures; /* So many failures that began on one host ... */
     int64_t quarantine_window_ns; /* within this time set it aside; 0: they never do. */
     const char *version;          /* For WELCOME; borrowed for ever. */
+    bool lasts;                   /* The server outlives its jobs. */
 };
 
 struct job {

@@ -166,7 +166,8 @@ static struct srv_job *job_new(struct srv *s, const char *run_id, struct mu_err 
                                 .not_before_ns = s->not_before_ns,
                                 .quarantine_failures = s->config.quarantine_failures,
                                 .quarantine_window_ns = s->config.quarantine_window_ns,
-                                .version = s->config.version};
+                                .version = s->config.version,
+                                .lasts = s->config.lasts};
     if (job_init(&sj->job, mu_mem_default(), &config, err) < 0) {
         heap_remove(s, sj);
         mu_mem_free(mu_mem_default(), sj);

@@ -67,6 +67,7 @@ config_of(const struct srv_options *o, const char *host, const char *state_dir)
     c.state_dir = state_dir;
     c.keep_jobs = o->state_dir != NULL && o->state_dir[0] != '\0';
     c.version = MUSTER_VERSION;
+    c.lasts = true;
     return c;
 }
 

@@ -41,6 +41,7 @@ struct srv_config {
     const char *state_dir; /* Where the mark of a life with running jobs is kept (mode 0700); "":
                               nowhere. */
     bool keep_jobs;        /* And the jobs themselves, in a file that no other server uses. */
+    bool lasts;            /* It outlives its jobs: agents may say where to ask of them. */
     const char *version;
     const char *http_module; /* Path of the HTTP module that is opened at the first HTTP request;
                                 NULL: found beside the program. */

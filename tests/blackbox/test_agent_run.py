@@ -337,7 +337,7 @@ def test_a_console_that_takes_nothing_is_no_success(job):
     assert "2 lines of workers were not shown: No space left on device" in p.stderr, p
 
 
-@pytest.mark.parametrize("words,needed", [(["--nproc-per-node=4"], 36), (["--nproc-per-node=2", "--tee=3"], 49)])
+@pytest.mark.parametrize("words,needed", [(["--nproc-per-node=4"], 37), (["--nproc-per-node=2", "--tee=3"], 50)])
 def test_a_limit_of_open_files_that_is_too_low_is_named_at_once(job, words, needed):
     w = job.worker("print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])".replace("print", "import resource; print"))
     argv = [mulib.program("node-agent"), *words, w]

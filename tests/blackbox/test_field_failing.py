@@ -390,7 +390,7 @@ def test_f22_a_worker_without_progress_is_found_and_the_group_starts_again(job):
     held.gone(mulib.PATIENCE)
     took = time.monotonic() - began
     assert took <= 8, f"{took:.1f} s"
-    assert re.search(rf"rank 1 \(pid {pid}\) had not ended 1\.\d s after SIGTERM: SIGKILL", a.err.text()), a.err.text()
+    a.err.wait(rf"rank 1 \(pid {pid}\) had not ended 1\.\d s after SIGTERM: SIGKILL")
     a.ends(0)
     assert len([s for s in a.out.lines if s.startswith("up 1 ")]) == 2
 

@@ -188,3 +188,15 @@ def test_a_wrong_line_ends_with_2_and_a_full_disk_with_1(server):
         for words in (["status", at(server)], ["--help"], ["status", "--json", at(server)]):
             r = subprocess.run([program("muster"), *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
             assert r.returncode == 1 and "No space left" in r.stderr, words
+
+
+def test_a_failed_job_says_where_all_about_it_is(server):
+    cmd = [program("node-agent"), "--nproc-per-node=2", f"--rdzv=127.0.0.1:{server.port}", "--rdzv-id=j1", "--no-python",
+           sys.executable, "-c", FAILS]
+    p = subprocess.run(cmd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    last = p.stderr.splitlines()[-1]
+    assert p.returncode == 1 and last.startswith("node-agent: all about it: muster incidents j1 1 --rdzv=127.0.0.1:"), p.stderr
+    assert len(p.stderr.splitlines()) <= 2 * 60 + 41  # What both wrote, torchrun's word on threads, and a screen.
+    assert "j1: incident 1" in muster(*last.split("muster ")[1].split()).stdout
+    alone = subprocess.run([*cmd[:2], "--standalone", *cmd[4:]], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert alone.returncode == 1 and "muster incidents" not in alone.stderr  # Its server ends with it.

@@ -591,7 +591,8 @@ static void test_stopped_tells_times_and_late_failures(void **state)
     m.u.stop.cause.kind = MU_CAUSE_WORKER_SIGNAL;
     give(&s, (struct life_event){.type = LIFE_EV_STOP, .msg = &m});
     s.now += SEC;
-    give(&s, (struct life_event){.type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = 3});
+    give(&s, (struct life_event){
+                 .type = LIFE_EV_WORKER_EXIT, .local_rank = 1, .status = 3, .by_itself = true});
     s.now += 2 * SEC;
     give(&s, (struct life_event){.type = LIFE_EV_WORKER_EXIT, .local_rank = 0, .status = -15});
     s.now += SEC / 2;
