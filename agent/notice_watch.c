@@ -103,9 +103,10 @@ static void say_trouble(struct notice_poll *p, const char *why)
     if (p->said_trouble)
         return;
     p->said_trouble = true;
+    int shown = (int)strcspn(p->base, "?"); /* Behind it a secret may stand. */
     (void)snprintf(text, sizeof text,
-                   "--preemption-url: %s: %s; asking on every %d s, without notices until then",
-                   p->base, why, EVERY_MS / 1000);
+                   "--preemption-url: %.*s: %s; asking on every %d s, without notices until then",
+                   shown, p->base, why, EVERY_MS / 1000);
     p->watch->on_trouble(p->watch->arg, text);
 }
 

@@ -408,6 +408,10 @@ static int set_preemption_url(struct reading *rd, const char *text, const char *
     if (!notice_kind_of(text, &kind))
         return option_fail(rd, 2, "%s: \"%.60s\" is neither aws, gcp, azure nor an http:// URL",
                            what, text);
+    const char *host = kind == NOTICE_URL ? strstr(text, "//") + 2 : text;
+    if (memchr(host, '@', strcspn(host, "/?")) != NULL)
+        return option_fail(rd, 2, "%s: no user or password in it: every process may read them",
+                           what);
     if (strlen(text) > PREEMPTION_URL_BYTES_MAX)
         return option_fail(rd, 2, "%s: at most %d bytes", what, PREEMPTION_URL_BYTES_MAX);
     rd->o->preemption_url = text;

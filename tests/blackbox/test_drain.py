@@ -184,6 +184,38 @@ def test_a_job_of_one_node_stops_at_a_step_and_ends_as_one_that_was_told_to(job)
     assert "told to stop by SIGUSR1" in a.verdict()
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_server_that_dies_meanwhile_changes_nothing_of_it(job, start_server, keep):
+    first = start_server(keep=keep)
+    g = Group(job, first, "1:2", 150)
+    stays, leaves = g.add("--node-rank=0"), g.add("--node-rank=1")
+    wait_steps(first, 10)
+    leaves.signal(signal.SIGUSR1)
+    for a in (stays, leaves):
+        a.err.wait(r"the workers stop after step \d+", timeout=LIMIT_S)
+    first.kill()
+    second = start_server(keep=keep, port=first.port)
+    leaves.ends(0, LIMIT_S)
+    stays.ends(0, LIMIT_S)
+    check_halts([stays, leaves], 4)
+    assert second.status()["jobs"][0]["restarts"] == 0
+
+
+def test_a_warning_to_all_nodes_stops_them_at_one_step_and_ends_the_job(job):
+    """As Slurm's --signal=USR1@120 sends it: each agent gets it, the one that serves the rendezvous too."""
+    script = job.file("train.py", TRAINS)
+    port = agentlib.unused_port()
+    agents = [job.start(f"--rdzv=127.0.0.1:{port}", "--nnodes=2", f"--node-rank={i}", "--rdzv-id=d", "--nproc-per-node=2", script, 100000,
+                        env=variables()) for i in range(2)]
+    for a in agents:
+        a.out.wait_count(r"^start", 2, timeout=LIMIT_S)
+    time.sleep(1.5)  # Some steps.
+    for a in agents:
+        a.signal(signal.SIGUSR1)
+    assert sorted(a.wait(LIMIT_S) for a in agents) == [0, 1]
+    check_halts(agents, 4)
+
+
 # --- asked through the server ---
 
 def post(server, path, host=None, body=None):

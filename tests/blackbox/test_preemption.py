@@ -126,7 +126,7 @@ def test_a_service_that_is_not_there_disturbs_nobody(job, server):
     assert a.err.text().count("--preemption-url:") == 1
 
 
-@pytest.mark.parametrize("value", ["oracle", "ftp://x", ""])
+@pytest.mark.parametrize("value", ["oracle", "ftp://x", "", "http://me:secret@host/"])
 def test_what_is_neither_is_a_usage_error(job, value):
     a = job.start("--standalone", f"--preemption-url={value}", "true")
     a.ends(2)
