@@ -269,16 +269,12 @@ static const char *add_kernels_words(struct agent *a, const struct work_exit *e,
 {
     char xid[192];
     xid_explain(&a->xid, e->pid, xid, sizeof xid);
-    if (xid[0] == '\0' && !e->core_dumped)
+    if (xid[0] == '\0')
         return words;
-    const char *core = e->core_dumped ? "core dumped" : "";
-    bool apart = words != NULL && words[0] != '\0';
-    const char *between = xid[0] != '\0' && e->core_dumped ? ", " : "";
-    if (apart)
-        (void)snprintf(a->cause_words, sizeof a->cause_words, "%.256s (%s%s%s)", words, xid,
-                       between, core);
+    if (words != NULL && words[0] != '\0')
+        (void)snprintf(a->cause_words, sizeof a->cause_words, "%.256s (%s)", words, xid);
     else
-        (void)snprintf(a->cause_words, sizeof a->cause_words, "%s%s%s", xid, between, core);
+        (void)snprintf(a->cause_words, sizeof a->cause_words, "%s", xid);
     return a->cause_words;
 }
 

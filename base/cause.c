@@ -105,9 +105,10 @@ static void who(const struct mu_cause *c, struct mu_buf *b)
     (void)mu_buf_addf(b, "on %s ", c->host[0] != '\0' ? c->host : "an unnamed host");
 }
 
+/* The library's own words may tell it already. */
 static void where(const struct mu_cause *c, struct mu_buf *b)
 {
-    if (c->step >= 0)
+    if (c->step >= 0 && strstr(c->message, "after step ") == NULL)
         (void)mu_buf_addf(b, " after step %d", c->step);
 }
 

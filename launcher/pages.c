@@ -94,6 +94,13 @@ static void cell_workers(struct cli_table *t, const struct mu_mem *mem, const cJ
     }
     if (b.n == 0)
         (void)mu_buf_addf(&b, "%" PRId64, cli_number(node, "workers_count", 0));
+    int silent = 0;
+    cJSON_ArrayForEach(w, cli_list(node, "workers")) silent +=
+        cli_text(w, "silent_since")[0] != '\0';
+    if (silent > 0) {
+        (void)mu_buf_addf(&b, ", %d silent", silent);
+        colour = colour == CLI_RED ? colour : CLI_YELLOW;
+    }
     cli_cell(t, colour, mu_buf_cstr(&b));
     mu_buf_fini(&b);
 }
@@ -415,13 +422,19 @@ add_workers(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, con
     cJSON_ArrayForEach(w, cli_list(node, "workers"))
     {
         const char *signal = cli_text(w, "signal_name");
+        const char *silent = strlen(cli_text(w, "silent_since")) > strlen("2026-11-30T")
+                                 ? cli_text(w, "silent_since")
+                                 : "";
         cli_cell(t, CLI_PLAIN, cli_text(job, "id"));
         cell_number(t, w, "rank");
         cli_cell(t, CLI_PLAIN, cli_text(node, "host"));
         cell_number(t, w, "local_rank");
         cell_number(t, w, "pid");
         cell_state(t, cli_text(w, "state"));
-        if (signal[0] != '\0')
+        cell_number(t, w, "step");
+        if (silent[0] != '\0')
+            cli_cellf(t, CLI_YELLOW, "silent since %.8s UTC", silent + strlen("2026-11-30T"));
+        else if (signal[0] != '\0')
             cli_cell(t, CLI_PLAIN, signal);
         else if (cli_number(w, "exit_code", -1) >= 0)
             cli_cellf(t, CLI_PLAIN, "status %" PRId64, cli_number(w, "exit_code", 0));
@@ -435,6 +448,6 @@ void cli_page_workers(struct mu_buf *out,
                       const char *job_id,
                       const struct cli_style *style)
 {
-    static const char *const heads[] = {"JOB", "RANK", "HOST", "LOCAL", "PID", "STATE", "ENDED"};
+    static const char *const heads[] = {"JOB", "RANK", "HOST", "LOCAL", "PID", "STATE", "STEP", ""};
     each_node(out, answer, job_id, heads, MU_COUNT(heads), add_workers, style);
 }

@@ -15,7 +15,7 @@ say "build"
 out=$(mktemp -d "${TMPDIR:-/tmp}/muster-demo.XXXXXX")
 {
     cmake --preset release -DBUILD_TESTING=OFF -DMUSTER_BENCH=OFF -DMUSTER_WERROR=OFF -B build/demo &&
-        cmake --build build/demo --target rdzv-server node-agent muster_http
+        cmake --build build/demo --target rdzv-server node-agent muster muster_http
 } >"$out/build.log" 2>&1 || {
     tail -40 "$out/build.log"
     rm -rf "$out"

@@ -375,6 +375,8 @@ static int greet(struct life *l, int64_t now_ns, const struct life_event *ev)
     l->beat_at_ns = now_ns + l->beat_ns;
     send(l, CTL_HELLO);
     l->steps_untold = l->spawned;
+    if (l->spawned && l->state == LIFE_RUNNING)
+        send(l, CTL_STARTED); /* A server that was started anew does not know the pids. */
     /* What the server may have missed while the link was down. */
     if (l->failure_untold)
         send(l, CTL_FAILED);

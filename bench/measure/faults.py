@@ -2,8 +2,8 @@
 of the last new worker.
 
 Three nodes with two workers each, and the server, where there is one, on the fourth host. `shrink`: two to three nodes, so the job goes
-on with what is left. `spare`: three nodes, and an agent on the fourth host that waits. Each time a fresh job,
-with a spare one that has started again once. Workers end at SIGTERM at
+on with what is left. `spare`: three nodes, and an agent on the fourth host that waits. Each time a fresh job.
+Workers end at SIGTERM at
 once, so their stop is in the time and is small. What has not started again after the limit is said in a note.
 """
 import os
@@ -58,18 +58,7 @@ class Job:
                     self.fifo.take(NODES * EACH, PEER_LIMIT_S, "first starts")
             time.sleep(2)  # Its own first turns.
         if len(self.members) > NODES:
-            time.sleep(1 if self.kind == "muster" else 10)  # The spare has arrived.
-            if self.kind == "muster":
-                self.restart()
-
-    def restart(self):
-        """Once: how long a node of ours may be silent is settled at a round's start, and the first one had no spare."""
-        workers = self.lab.pids(1, self.fifo.path, "stamp")
-        if not workers:
-            raise Missing("no worker runs on host 1 any more")
-        os.kill(workers[0], signal.SIGKILL)
-        self.fifo.take(NODES * EACH, LIMIT_S, "restarts")
-        time.sleep(1)
+            time.sleep(4 if self.kind == "muster" else 10)  # The spare has arrived, and all have agreed to be replaced after a lease.
 
     def agents(self):
         """Of the victim's host; the one that does the work is the youngest."""

@@ -272,6 +272,7 @@ static bool is_followed(const struct job *j)
 void job_note_running(struct job *j)
 {
     j->running_unix_ms = j->step_unix_ms;
+    job_keep(j);
     if (!is_followed(j) || j->incident.next_running_unix_ms != 0)
         return;
     j->incident.next_running_unix_ms = j->step_unix_ms;

@@ -97,6 +97,8 @@ void job_save(const struct job *j, struct job_row_kept *ret)
 {
     *ret = (struct job_row_kept){.created_unix_ms = j->created_unix_ms,
                                  .round_started_unix_ms = j->round_started_unix_ms,
+                                 .gathering_unix_ms = j->gathering_unix_ms,
+                                 .running_unix_ms = j->running_unix_ms,
                                  .ended_unix_ms = j->ended_unix_ms,
                                  .nodes_min = j->nodes_min,
                                  .nodes_max = j->nodes_max,
@@ -249,6 +251,8 @@ static void load_numbers(struct job *j, const struct job_row_kept *row)
     j->has_spec = true;
     j->created_unix_ms = row->created_unix_ms;
     j->round_started_unix_ms = row->round_started_unix_ms;
+    j->gathering_unix_ms = row->gathering_unix_ms;
+    j->running_unix_ms = row->running_unix_ms;
     j->ended_unix_ms = row->ended_unix_ms;
     j->nodes_min = (uint32_t)row->nodes_min;
     j->nodes_max = (uint32_t)row->nodes_max;

@@ -42,6 +42,8 @@
     STR(state, 16) /* As job_state_name(). */                                                      \
     INT(created_unix_ms, 0, INT64_MAX)                                                             \
     INT(round_started_unix_ms, 0, INT64_MAX)                                                       \
+    INT(gathering_unix_ms, 0, INT64_MAX)                                                           \
+    INT(running_unix_ms, 0, INT64_MAX)                                                             \
     INT(ended_unix_ms, 0, INT64_MAX)                                                               \
     STR(spec_host, MU_HOST_BYTES)                                                                  \
     INT(nodes_min, 1, MU_NODES_MAX)                                                                \

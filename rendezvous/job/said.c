@@ -86,12 +86,12 @@ int row_note_started(struct job *j, int64_t now_ns, const struct job_event *ev, 
     if (!of_this_round(j, now_ns, ev, m->round))
         return 0;
     struct job_node *n = job_node_of(j, ev);
+    for (uint32_t i = 0; i < m->pids.n && i < n->hello.nproc; i++)
+        n->workers[i].pid = m->pids.v[i];
+    if (n->state != JOB_NODE_STARTING) /* Said again on a new connection: we may be new here. */
+        return 0;
     n->started_unix_ms = ev->unix_ms;
     job_act(j, JOB_ACT_KEEP, ev->node, CTL_TYPE_COUNT);
-    for (uint32_t i = 0; i < m->pids.n && i < n->hello.nproc; i++)
-        n->workers[i] = (struct job_worker){.pid = m->pids.v[i], .exit = JOB_EXIT_NONE, .step = -1};
-    if (n->state != JOB_NODE_STARTING)
-        return 0;
     roster_set(j, ev->node, JOB_NODE_RUNNING);
     if (j->state == JOB_RUNNING && !n->reached)
         job_reached(j, ev->node); /* It did not look: an older agent. */

@@ -142,7 +142,7 @@ def test_f06_who_comes_after_the_last_node_has_died_begins_anew(server, how):
     with socket.socket() as store:
         store.bind(("127.0.0.1", 0))
         port = store.getsockname()[1]  # Nobody listens there: its process is dead.
-        a = mulib.Agent(server, store_port=port, **spec)
+        a = mulib.Agent(server, store_port=port, life_port=port, **spec)
         a.expect("welcome"), a.expect("start")
         a.started()
         a.failed(exit_code=1)

@@ -59,6 +59,9 @@ static void test_sentences_name_rank_host_and_why(void **state)
     sentence_is(c, "rank 3 (local rank 1, pid 77) on n2 exited with status 7: boom");
     c.step = 41;
     sentence_is(c, "rank 3 (local rank 1, pid 77) on n2 exited with status 7 after step 41: boom");
+    (void)snprintf(c.message, sizeof c.message, "boom (after step 41)"); /* It says so itself. */
+    sentence_is(c,
+                "rank 3 (local rank 1, pid 77) on n2 exited with status 7: boom (after step 41)");
     c.step = -1;
     c.kind = MU_CAUSE_WORKER_SIGNAL;
     c.signo = SIGKILL;

@@ -502,7 +502,7 @@ static void test_who_does_not_leave_in_time_is_stopped_and_leaves(void **state)
     s.now += SEC;
     give(&s, (struct life_event){.type = LIFE_EV_LINK_LOST});
     give(&s, (struct life_event){.type = LIFE_EV_LINK_UP});
-    TOLD(&s, "hello; drain; "); /* It says it again, with what is left. */
+    TOLD(&s, "hello; started; drain; "); /* It says it again, with what is left. */
     assert_int_equal(s.life.drain_left_ms, 19000);
     s.now += 19 * SEC;
     give(&s, (struct life_event){.type = LIFE_EV_DEADLINE});
