@@ -597,6 +597,11 @@ static void say_outcome(const struct agent *a)
     char within[LIFE_WITHIN_BYTES];
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
+    if (!l->welcomed && l->told_why) { /* It may run well without us. */
+        (void)mu_buf_addf(&b, "job %s refuses this node: %s", a->run_id, l->cause.message);
+        say(a, mu_buf_cstr(&b));
+        return;
+    }
     (void)mu_buf_addf(&b, "job %s failed: ", a->run_id);
     mu_cause_sentence(&l->cause, &b);
     if (l->same_failure) {

@@ -90,10 +90,13 @@ void agent_options_help(struct mu_buf *out, const char *name)
     for (size_t i = 0; i < option_count; i++)
         if ((option_rows[i].flags & OPTION_OWN) != 0)
             one_help(out, &option_rows[i]);
-    (void)mu_buf_adds(out,
-                      "\nThe first word that is no flag is the program; what follows is its own. "
-                      "$local_rank in it\nbecomes the worker's local rank.\n"
-                      "Exit status: 0 all workers exited with 0; 1 failure; 2 usage.\n");
+    (void)mu_buf_adds(
+        out, "\nThe first word that is no flag is the program; what follows is its own. "
+             "$local_rank in it\nbecomes the worker's local rank.\n"
+             "Exit status: 0 all workers exited with 0; 1 failure; 2 usage; 65 the same failure "
+             "came twice.\n\nPYTHON_EXEC names the Python that runs scripts and modules; "
+             "else it is the virtual environment's\nthat muster was installed into, else "
+             "python3 from PATH.\n");
 }
 
 /* Text for roff: a backslash and a leading dot or quote would be commands, a dash a hyphen. */

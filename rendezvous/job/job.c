@@ -398,8 +398,11 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
         if (j->state == JOB_RUNNING && !roster_eligible(n) && n->state == JOB_NODE_WAITING)
             job_uncounted_sentence(j, n, &b);
         else if (j->state == JOB_RUNNING && n->state == JOB_NODE_WAITING)
-            (void)mu_buf_adds(
-                &b, "; this node waits as a spare (another job needs an id of its own: --rdzv-id)");
+            (void)mu_buf_addf(
+                &b, "; this node waits %s (another job needs an id of its own: --rdzv-id)",
+                j->round_nodes < j->nodes_max
+                    ? "for the next round, which --on-join=restart begins at once"
+                    : "as a spare");
         (void)snprintf(ret->u.waiting.text, sizeof ret->u.waiting.text, "%s", mu_buf_cstr(&b));
         mu_buf_fini(&b);
     } else if (type == CTL_END) {

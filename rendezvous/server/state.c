@@ -211,7 +211,8 @@ static bool make_folder(const char *dir, struct mu_err *err)
 {
     if (mkdir(dir, 0700) == 0 || errno == EEXIST)
         return true;
-    (void)mu_err_set(err, -errno, "--state-dir: make '%.120s': %s", dir, strerror(errno));
+    (void)mu_err_set(err, -errno, "--state-dir: make '%.120s': %s%s", dir, strerror(errno),
+                     errno == ENOENT ? ": make the folder that it is in first" : "");
     return false;
 }
 
@@ -242,9 +243,11 @@ int state_open(struct srv *s, struct mu_err *err)
         r = lock_folder(st, s->state_dir, &why);
     if (r == 0 && why.code == 0)
         r = open_file(st, &why);
-    if (r == -EADDRINUSE || r == -EPROTONOSUPPORT) {
+    /* What only a person can mend is said at once, and to that person. */
+    bool wrong = why.code == -ENOENT || why.code == -ENOTDIR || why.code == -EACCES;
+    if (r == -EADDRINUSE || r == -EPROTONOSUPPORT || wrong) {
         *err = why;
-        return r;
+        return why.code;
     }
     if (why.code != 0)
         fails(st, &why); /* It may be given room, or rights, while we run. */

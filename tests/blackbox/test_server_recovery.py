@@ -116,8 +116,8 @@ def test_no_mark_no_waiting(start_server):
     b.close(), c.close()
 
 
-def test_state_dir_that_cannot_be_made_is_said_once_and_the_job_runs(tmp_path, start_server):
-    s = start_server("--state-dir", str(tmp_path / "no" / "such"))
+def test_a_mark_that_cannot_be_made_is_said_once_and_the_job_runs(tmp_path, start_server):
+    s = start_server(env={"RUNTIME_DIRECTORY": str(tmp_path / "no" / "such")})
     a, b = start_two(s)
     s.log.wait(r"mark\.failed .*--state-dir")
     a.close(), b.close()

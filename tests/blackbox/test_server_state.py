@@ -244,12 +244,12 @@ def test_a_row_that_makes_no_sense_costs_its_job_alone(keeping):
     assert [j["id"] for j in second.status()["jobs"]] == ["good"]
 
 
-def test_a_folder_that_cannot_be_made_is_said_once_and_the_job_runs(tmp_path, start_server):
-    s = start_server("--state-dir", str(tmp_path / "no" / "such"))
-    a, b = start_two(s)
-    s.log.wait(r"state\.failed .*--state-dir: make")
-    assert s.status()["server"]["state"].startswith("not kept: --state-dir: make ")
-    a.close(), b.close()
+def test_a_folder_that_cannot_be_is_refused_at_once(tmp_path):
+    (tmp_path / "file").touch()
+    for folder, why in ((tmp_path / "no" / "such", "make '.*no/such': No such file or directory: make the folder that it is in first"),
+                        (tmp_path / "file", "Not a directory")):
+        r = subprocess.run([mulib.program("rdzv-server"), "--port=0", f"--state-dir={folder}"], capture_output=True, text=True, timeout=20)
+        assert r.returncode == 1 and re.search(f"rdzv-server: .*{why}", r.stderr), r.stderr
 
 
 def test_incidents_say_what_ended_a_round_and_what_was_decided(keeping):
