@@ -149,7 +149,8 @@ static void jobs_nodes_and_workers_are_lines(void **state)
     assert_non_null(strstr(mu_buf_cstr(&b), "train  1     n2    10.0.0.2  lost     2-3"));
     mu_buf_reset(&b);
     cli_page_workers(&b, answer, "train", &(struct cli_style){0});
-    assert_non_null(strstr(mu_buf_cstr(&b), "train  3     n2    1      72   failed   -     status 7"));
+    assert_non_null(
+        strstr(mu_buf_cstr(&b), "train  3     n2    1      72   failed   -     status 7"));
     mu_buf_fini(&b);
     cJSON_Delete(answer);
 }
