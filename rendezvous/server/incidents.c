@@ -11,29 +11,94 @@
 #include "base/parse.h"
 #include "rendezvous/server/internal.h"
 
-/* --- kept in memory: the last ones of each job --- */
+/* --- kept in memory: the last ones of each job, each as small as its texts --- */
+
+static size_t packed_bytes(const struct job_incident *in)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < job_incident_fields.n; i++) {
+        const struct job_field *f = &job_incident_fields.v[i];
+        n += f->bytes == 0 ? sizeof(int64_t) : strlen((const char *)in + f->offset) + 1;
+    }
+    return n;
+}
+
+/* NULL without memory. */
+static struct srv_incident *pack(const struct job_incident *in)
+{
+    struct srv_incident *ret = mu_alloc(mu_mem_default(), sizeof *ret + packed_bytes(in));
+    if (ret == NULL)
+        return NULL;
+    ret->number = in->number;
+    char *p = ret->packed;
+    for (size_t i = 0; i < job_incident_fields.n; i++) {
+        const struct job_field *f = &job_incident_fields.v[i];
+        const char *from = (const char *)in + f->offset;
+        size_t n = f->bytes == 0 ? sizeof(int64_t) : strlen(from) + 1;
+        memcpy(p, from, n);
+        p += n;
+    }
+    return ret;
+}
+
+void incidents_unpack(const struct srv_incident *packed, struct job_incident *ret)
+{
+    const char *p = packed->packed;
+    memset(ret, 0, sizeof *ret);
+    for (size_t i = 0; i < job_incident_fields.n; i++) {
+        const struct job_field *f = &job_incident_fields.v[i];
+        size_t n = f->bytes == 0 ? sizeof(int64_t) : strlen(p) + 1;
+        memcpy((char *)ret + f->offset, p, n);
+        p += n;
+    }
+}
+
+static int make_room(struct srv_job *sj)
+{
+    if (sj->incident_count == SRV_INCIDENTS_MAX) {
+        mu_mem_free(mu_mem_default(), sj->incidents[0]);
+        memmove(sj->incidents, sj->incidents + 1, (SRV_INCIDENTS_MAX - 1) * sizeof(void *));
+        sj->incident_count--;
+    }
+    if (sj->incident_count < sj->incident_cap)
+        return 0;
+    uint32_t cap = sj->incident_cap == 0 ? 2 : sj->incident_cap * 2;
+    struct srv_incident **v =
+        mu_realloc(mu_mem_default(), (void *)sj->incidents, cap * sizeof(void *));
+    if (v == NULL)
+        return -ENOMEM;
+    sj->incidents = v;
+    sj->incident_cap = cap;
+    return 0;
+}
 
 int incidents_add(struct srv_job *sj, const struct job_incident *in)
 {
-    struct job_incident *last =
+    struct srv_incident **last =
         sj->incident_count > 0 ? &sj->incidents[sj->incident_count - 1] : NULL;
-    if (last != NULL && last->number == in->number) { /* It says more than before. */
-        *last = *in;
+    struct srv_incident *packed = pack(in);
+    if (packed == NULL)
+        return -ENOMEM;
+    if (last != NULL && (*last)->number == in->number) { /* It says more than before. */
+        mu_mem_free(mu_mem_default(), *last);
+        *last = packed;
         return 0;
     }
-    if (sj->incident_count == SRV_INCIDENTS_MAX) {
-        memmove(sj->incidents, sj->incidents + 1, (SRV_INCIDENTS_MAX - 1) * sizeof *sj->incidents);
-        sj->incident_count--;
-    } else if (sj->incident_count == sj->incident_cap) {
-        uint32_t cap = sj->incident_cap == 0 ? 2 : sj->incident_cap * 2;
-        struct job_incident *v = mu_realloc(mu_mem_default(), sj->incidents, cap * sizeof *v);
-        if (v == NULL)
-            return -ENOMEM;
-        sj->incidents = v;
-        sj->incident_cap = cap;
+    if (make_room(sj) < 0) {
+        mu_mem_free(mu_mem_default(), packed);
+        return -ENOMEM;
     }
-    sj->incidents[sj->incident_count++] = *in;
+    sj->incidents[sj->incident_count++] = packed;
     return 0;
+}
+
+void incidents_free(struct srv_job *sj)
+{
+    for (uint32_t i = 0; i < sj->incident_count; i++)
+        mu_mem_free(mu_mem_default(), sj->incidents[i]);
+    mu_mem_free(mu_mem_default(), (void *)sj->incidents);
+    sj->incidents = NULL;
+    sj->incident_count = 0;
 }
 
 void incidents_note(struct srv_job *sj)
@@ -233,8 +298,13 @@ bool incidents_get(struct srv *s, struct mu_str id, struct mu_buf *out)
     mu_json_ki64(&w, "left_out", left_out);
     mu_json_key(&w, "incidents");
     mu_json_open(&w, '[');
-    for (uint32_t i = 0; i < sj->incident_count; i++)
-        put_incident(&w, &sj->incidents[i], &text);
+    struct job_incident *row = mu_alloc(mu_mem_default(), sizeof *row);
+    for (uint32_t i = 0; i < sj->incident_count && row != NULL; i++) {
+        incidents_unpack(sj->incidents[i], row);
+        put_incident(&w, row, &text);
+    }
+    out->oom = out->oom || row == NULL;
+    mu_mem_free(mu_mem_default(), row);
     mu_json_close(&w, ']');
     mu_json_close(&w, '}');
     (void)mu_buf_adds(out, "\n");

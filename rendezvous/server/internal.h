@@ -162,6 +162,12 @@ struct srv_kept {
     int64_t incidents_done;
 };
 
+/* A job_incident without the room that its texts do not need. */
+struct srv_incident {
+    int64_t number;
+    char packed[];
+};
+
 struct srv_job {
     struct job job;
     struct srv_slot *slots; /* As the job's. */
@@ -171,7 +177,7 @@ struct srv_job {
     uint32_t ended_slots; /* Counted in srv->ended_slots. */
     bool live_round;      /* Counted in srv->live_rounds. */
     struct srv_kept kept;
-    struct job_incident *incidents; /* The last ones, oldest first; grown on demand. */
+    struct srv_incident **incidents; /* The last ones, oldest first; grown on demand. */
     uint32_t incident_count;
     uint32_t incident_cap;
     bool ended; /* Counted in srv->ended_count; no longer in the table of run ids. */
@@ -434,6 +440,8 @@ const char *state_sentence(const struct srv *s);
 /* Take the job's last one over. */
 void incidents_note(struct srv_job *sj);
 int incidents_add(struct srv_job *sj, const struct job_incident *in);
+void incidents_unpack(const struct srv_incident *packed, struct job_incident *ret);
+void incidents_free(struct srv_job *sj);
 /* The answer to GET /jobs/ID/incidents. False: there is no such job. `out` is reset. */
 bool incidents_get(struct srv *s, struct mu_str id, struct mu_buf *out);
 

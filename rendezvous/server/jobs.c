@@ -134,7 +134,7 @@ static void job_free(struct srv *s, struct srv_job *sj)
     s->live_rounds -= sj->live_round;
     job_fini(&sj->job);
     mu_mem_free(mu_mem_default(), sj->slots);
-    mu_mem_free(mu_mem_default(), sj->incidents);
+    incidents_free(sj);
     mu_mem_free(mu_mem_default(), sj);
 }
 

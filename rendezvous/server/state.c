@@ -441,7 +441,7 @@ static int add_incidents(struct lot *lot, struct srv_job *sj, bool anew)
     int r = 0;
     int64_t last = 0;
     for (uint32_t i = 0; i < sj->incident_count && r == 0; i++) {
-        const struct job_incident *in = &sj->incidents[i];
+        const struct srv_incident *in = sj->incidents[i];
         last = in->number;
         /* The last one that was written may say more now. */
         if (!anew && in->number < sj->kept.incidents_done)
@@ -449,7 +449,7 @@ static int add_incidents(struct lot *lot, struct srv_job *sj, bool anew)
         struct job_incident *row = mu_alloc(mu_mem_default(), sizeof *row);
         if (row == NULL)
             return -ENOMEM;
-        *row = *in;
+        incidents_unpack(in, row);
         r = add_op(lot,
                    (struct srv_state_op){
                        .what = SRV_STATE_PUT, .table = SRV_STATE_INCIDENTS, .job = sj->kept.id},
