@@ -211,7 +211,10 @@ static int note_drain(struct job *j, int64_t now_ns, const struct job_event *ev)
 
 int row_note_drain(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
-    return note_drain(j, now_ns, ev);
+    int news = note_drain(j, now_ns, ev);
+    if (news == 0 && j->state == JOB_GATHERING && j->aside_count > 0)
+        news = job_ready(j, now_ns); /* Who is in quarantine may be needed now. */
+    return news;
 }
 
 int row_run_drain(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)

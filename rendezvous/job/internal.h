@@ -113,6 +113,7 @@ int64_t job_silence_allowed(const struct job *j, const struct job_node *n);
 void job_watch_lease(struct job *j, const struct job_node *n);
 /* RUNNING: somebody has nothing to do but wait: words are due. */
 void job_idle(struct job *j, int64_t now_ns);
+bool job_hears_out(const struct job *j, int64_t now_ns);
 /* GATHERING: JOB_EV_READY when the round can begin, else 0. */
 int job_ready(struct job *j, int64_t now_ns);
 /* job_load(): the state it goes on in. */

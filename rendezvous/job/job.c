@@ -183,9 +183,7 @@ static int64_t next_deadline(const struct job *j, int64_t now_ns)
         if (!j->has_spec)
             return NEVER;
         at = sooner(sooner(at, j->next_word_ns), sooner(j->gather_deadline_ns, j->last_call_at_ns));
-        return j->round == 0 && now_ns < j->config.not_before_ns
-                   ? sooner(at, j->config.not_before_ns)
-                   : at;
+        return job_hears_out(j, now_ns) ? sooner(at, j->config.not_before_ns) : at;
     case JOB_RECOVERING:
         return sooner(sooner(at, j->next_word_ns), j->since_ns + j->fence_ns);
     case JOB_RUNNING:
@@ -399,10 +397,11 @@ void job_message(const struct job *j, uint32_t node, enum ctl_type type, struct 
             job_uncounted_sentence(j, n, &b);
         else if (j->state == JOB_RUNNING && n->state == JOB_NODE_WAITING)
             (void)mu_buf_addf(
-                &b, "; this node waits %s (another job needs an id of its own: --rdzv-id)",
+                &b,
+                "; this node waits as a spare%s (another job needs an id of its own: --rdzv-id)",
                 j->round_nodes < j->nodes_max
-                    ? "for the next round, which --on-join=restart begins at once"
-                    : "as a spare");
+                    ? " for the next round, which --on-join=restart begins at once"
+                    : "");
         (void)snprintf(ret->u.waiting.text, sizeof ret->u.waiting.text, "%s", mu_buf_cstr(&b));
         mu_buf_fini(&b);
     } else if (type == CTL_END) {

@@ -298,8 +298,8 @@ struct job_config {
     int64_t beat_ns;
     int64_t fence_ns;      /* Silence allowed where the job could not go on without the node; 0:
                               MU_FENCE_NS. */
-    int64_t not_before_ns; /* No first round before this: a restarted server hears the agents out.
-                              0: no such time. */
+    int64_t not_before_ns; /* No round before this, and of a job that was loaded no earlier lease
+                              runs out: a restarted server hears the agents out. 0: no such time. */
     uint32_t quarantine_failures; /* So many failures that began on one host ... */
     int64_t quarantine_window_ns; /* within this time set it aside; 0: they never do. */
     const char *version;          /* For WELCOME; borrowed for ever. */

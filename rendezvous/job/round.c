@@ -13,6 +13,13 @@ static bool is_awaited(const struct job *j, const struct job_node *n, int64_t no
 }
 
 /* GATHERING: can the round begin? */
+/* A server that was restarted, and has kept nothing: who came back from a round may know of less
+ * than who has not come back yet. */
+bool job_hears_out(const struct job *j, int64_t now_ns)
+{
+    return !j->loaded && now_ns < j->config.not_before_ns;
+}
+
 int job_ready(struct job *j, int64_t now_ns)
 {
     bool first = j->round == 0;
@@ -21,7 +28,7 @@ int job_ready(struct job *j, int64_t now_ns)
         j->last_call_at_ns = NEVER;
         return 0;
     }
-    if (first && now_ns < j->config.not_before_ns)
+    if (job_hears_out(j, now_ns))
         return 0;
     if (j->waiting >= j->nodes_max)
         return JOB_EV_READY;

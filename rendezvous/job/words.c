@@ -171,7 +171,7 @@ static void gathering_sentence(const struct job *j, int64_t now_ns, struct mu_bu
     }
     if (j->waiting < j->nodes_min)
         (void)mu_buf_addf(b, "%u of %u nodes are here", j->waiting, j->nodes_min);
-    else if (j->round == 0 && now_ns < j->config.not_before_ns)
+    else if (job_hears_out(j, now_ns))
         (void)mu_buf_addf(b,
                           "%u nodes are here; the server was restarted and hears out nodes of a "
                           "running round first",

@@ -139,7 +139,7 @@ class Launch:
 
     def verdict(self):
         """The one sentence of a failed job."""
-        found = [s for s in self.err.lines if re.match(r"node-agent: job \S+ failed: ", s)]
+        found = [s for s in self.err.lines if re.match(r"node-agent: job \S+ (failed|refuses this node): ", s)]
         assert len(found) == 1, self.err.text()
         return found[0]
 

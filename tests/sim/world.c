@@ -447,6 +447,15 @@ static void close_to_server(struct world *w, struct host *h, bool dead)
 
 /* ------------------------------------------------------------------ invariants */
 
+/* Then a number was given to two rounds. */
+static bool shares_ranks(const struct host *h, const struct host *o)
+{
+    const struct ctl_start *a = &h->a.life.start;
+    const struct ctl_start *b = &o->a.life.start;
+    return h != o && a->round == b->round && a->rank_base < b->rank_base + (int64_t)o->a.nproc &&
+           b->rank_base < a->rank_base + (int64_t)h->a.nproc;
+}
+
 /* Workers of two rounds of one job at the same time, anywhere: only a frozen agent, or a server
  * that was restarted meanwhile, excuses it. */
 static void check_start(struct world *w, const struct host *h, uint32_t round)
@@ -457,13 +466,13 @@ static void check_start(struct world *w, const struct host *h, uint32_t round)
             continue;
         for (uint32_t k = 0; k < o->a.nproc; k++) {
             const struct worker *x = &o->a.workers[k];
-            if (!x->alive || x->round == round)
+            if (!x->alive || (x->round == round && !shares_ranks(h, o)))
                 continue;
             if (o == h)
                 broken(w, "round %u starts on host %u while a worker of round %u runs there", round,
                        h->no, x->round);
-            bool restarted =
-                !w->keeps && w->r->restarts > 0 && w->now < w->last_server_up + 2 * FENCE;
+            bool restarted = !w->keeps && w->r->restarts > 0 && w->now >= w->not_before &&
+                             w->now < w->last_server_up + 2 * FENCE;
             bool excused = restarted || (o->unsafe && w->now < o->unsafe_until);
             if (!excused)
                 broken(w, "round %u starts on host %u while round %u runs on host %u", round, h->no,
@@ -883,6 +892,8 @@ static void check_incident(struct world *w, struct sim_job *s)
         b->charge_count -= b->charge_count > 0;
     }
     s->charged = restart;
+    if (s->heard_of)
+        s->restarts = (uint32_t)in->restarts;
     /* The same id, used once more; this one may still be the old budget's last. */
     if (s->fresh && in->restarts != s->restarts) {
         s->restarts = restart;
@@ -1075,6 +1086,10 @@ static int step_job(
     s->anew = s->job.anew;
     for (uint32_t i = 0; r == 0 && i < out->move_count; i++)
         s->heard_of = s->heard_of || out->moves[i].event == JOB_EV_RESUMES;
+    /* Agents of an earlier run, of whose end they have not heard, found a server that knows a later
+     * one. */
+    s->heard_of = s->heard_of || (r == 0 && ev->type == JOB_EV_HELLO &&
+                                  out->from == JOB_RECOVERING && s->job.round != round);
     for (uint32_t i = 0; r == 0 && i < out->move_count; i++)
         if (out->moves[i].from != out->moves[i].to)
             tell(w, "job%u round=%u ev=%s %s->%s", no, s->job.round,
