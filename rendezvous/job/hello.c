@@ -175,6 +175,7 @@ static void expect_round(struct job *j, int64_t now_ns, const struct ctl_hello *
     j->halt_step = -1;
     j->halt_ask_until_ns = NEVER;
     job_enter(j, now_ns);
+    job_keep_round(j); /* Rows of another round's members would not fit. */
 }
 
 int row_begin_recovery(struct job *j,

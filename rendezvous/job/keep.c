@@ -177,7 +177,7 @@ int job_save_node(const struct job *j,
     if (ctl_encode(&m, hello) < 0)
         return -ENOMEM;
     *ret = (struct job_node_row){.node_rank = n->node_rank,
-                                 .rank_base = n->rank_base,
+                                 .rank_base = n->in_round && !n->ranked ? -1 : n->rank_base,
                                  .role_rank_base = n->role_rank_base,
                                  .role_world = n->role_world,
                                  .gone = n->gone,
@@ -332,10 +332,10 @@ static int load_node(
     struct job_node *n = &j->nodes[slot];
     n->in_round = member && j->round_nodes > 0;
     n->node_rank = (int32_t)row->node_rank;
-    n->rank_base = (int32_t)row->rank_base;
+    n->rank_base = row->rank_base >= 0 ? (int32_t)row->rank_base : 0;
     n->role_rank_base = (int32_t)row->role_rank_base;
     n->role_world = (int32_t)row->role_world;
-    n->ranked = n->in_round;
+    n->ranked = n->in_round && row->rank_base >= 0;
     n->reached = true; /* Or it says that it does not. */
     n->had_round = member;
     n->gone = row->gone != 0;
@@ -371,6 +371,8 @@ static bool ranks_fit(const struct job *j)
         if (j->members[r] == JOB_NO_NODE)
             return true; /* What is behind an unknown one is settled when it comes. */
         const struct job_node *n = &j->nodes[j->members[r]];
+        if (!n->ranked)
+            return true;
         if ((uint64_t)n->rank_base != world)
             return false;
         world += (uint64_t)n->hello.nproc;

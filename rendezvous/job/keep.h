@@ -88,7 +88,7 @@
 #define JOB_NODE_ROW_FIELDS(INT, STR)                                                              \
     STR(node, 40)                                                                                  \
     INT(node_rank, -1, MU_NODES_MAX) /* -1: a spare. */                                            \
-    INT(rank_base, 0, INT32_MAX)                                                                   \
+    INT(rank_base, -1, INT32_MAX)    /* -1: not known while members are missing. */                \
     INT(role_rank_base, 0, INT32_MAX)                                                              \
     INT(role_world, 0, INT32_MAX)                                                                  \
     STR(state, 16) /* As job_node_state_name(). */                                                 \
