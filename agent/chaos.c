@@ -529,7 +529,7 @@ static void fire(struct chaos *c, uint32_t i, int64_t now_ns, struct chaos_out *
     if (r->fault == CHAOS_RANDOM)
         s->due_ns = now_ns + random_wait(r, s);
     else if (r->every_ns > 0)
-        s->due_ns = now_ns + r->every_ns;
+        s->due_ns = now_ns + (lasts ? r->for_ns : 0) + r->every_ns;
 }
 
 void chaos_step(struct chaos *c,

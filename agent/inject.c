@@ -221,7 +221,7 @@ static void step(struct inject *j, struct chaos_event *ev)
     int64_t in_ns = j->chaos.deadline_ns - mu_now_ns();
     uv_update_time(j->timer.loop);
     (void)uv_timer_start(&j->timer, on_timer,
-                         in_ns > 0 ? (uint64_t)((in_ns + MU_NS_PER_MS - 1) / MU_NS_PER_MS) : 0, 0);
+                         in_ns > 0 ? (uint64_t)((in_ns + MU_NS_PER_MS - 1) / MU_NS_PER_MS) : 1, 0);
 }
 
 void inject_init(struct inject *j,

@@ -382,7 +382,7 @@ static int decode_cause(const cJSON *item, struct mu_cause *c)
     return 0;
 }
 
-/* A list is collected in scratch, which may move while it grows: the pointer comes last. */
+/* A list is collected in scratch, which has room for it: ctl_decode(). */
 static int decode_ints(const cJSON *item, char *p, struct mu_buf *scratch)
 {
     if (!cJSON_IsArray(item))
@@ -398,7 +398,7 @@ static int decode_ints(const cJSON *item, char *p, struct mu_buf *scratch)
             return -ENOMEM;
         ints.n++;
     }
-    if (ints.n > 0) /* No message has two lists, so scratch does not move again. */
+    if (ints.n > 0)
         ints.v = (const int32_t *)(const void *)(scratch->p + at);
     memcpy(p, &ints, sizeof ints);
     return 0;
@@ -646,8 +646,16 @@ static bool has_nul(struct mu_str json)
 int ctl_decode(struct mu_str json, struct ctl_msg *m, struct mu_buf *scratch, struct mu_err *err)
 {
     mu_buf_reset(scratch);
-    if (decode_plain(json, m, scratch))
+    /* Room for all lists before the first of them is pointed into: a number takes two bytes of text
+     * at least, with what separates it. */
+    if (memchr(json.p, '[', json.n) != NULL &&
+        mu_buf_reserve(scratch, (json.n / 2 + 1) * sizeof(int32_t)) < 0)
+        return mu_err_set(err, -ENOMEM, "no memory for a message's lists");
+    const char *room = scratch->p;
+    if (decode_plain(json, m, scratch)) {
+        MU_ASSERT(scratch->p == room);
         return 0;
+    }
     mu_buf_reset(scratch);
     if (has_nul(json))
         return mu_err_set(err, -EPROTO, "a text with a NUL in it");
@@ -657,6 +665,7 @@ int ctl_decode(struct mu_str json, struct ctl_msg *m, struct mu_buf *scratch, st
         return mu_err_set(err, -EPROTO, "a frame that is not one JSON object");
     }
     int r = decode_message(root, m, scratch, err);
+    MU_ASSERT(scratch->p == room);
     cJSON_Delete(root);
     return r;
 }

@@ -3,6 +3,7 @@
  * Host field must name it as well, or a web page that a browser here has open could do it under a
  * name of its own that leads to 127.0.0.1. */
 #include <string.h>
+#include <strings.h>
 
 #include "base/addr.h"
 #include "rendezvous/server/internal.h"
@@ -13,12 +14,14 @@ static bool is_loopback_name(const char *host)
     char name[MU_ADDR_BYTES];
     bool v6 = host[0] == '[';
     size_t n = v6 ? strcspn(++host, "]") : strcspn(host, ":");
-    if (n == 0 || n >= sizeof name)
+    const char *rest = v6 ? host + n + (host[n] == ']') : host + n;
+    bool has_port = rest[0] == ':' && strspn(rest + 1, "0123456789") == strlen(rest + 1);
+    if (n == 0 || n >= sizeof name || (v6 && host[n] != ']') || (rest[0] != '\0' && !has_port))
         return false;
     memcpy(name, host, n);
     name[n] = '\0';
     struct mu_addr numeric;
-    return strcmp(name, "localhost") == 0 ||
+    return strcasecmp(name, "localhost") == 0 ||
            (mu_addr_parse(name, 0, &numeric) == 0 && mu_addr_is_loopback(name));
 }
 

@@ -134,11 +134,16 @@ static const struct srv_http_module *open_module(const struct srv *s)
 
 static void on_timer(uv_timer_t *timer);
 
+/* Some turns at once, and what is left in a millisecond: a client that never ends asking must not
+ * keep agents from being heard. (A timer of 0 would, set anew in its own callback, come before the
+ * loop looks at anything else.) */
 static void run_module(struct srv *s)
 {
-    int64_t wait_ms = s->http->run(s->http_daemon);
+    int64_t wait_ms = 0;
+    for (int turn = 0; turn < SRV_HTTP_TURNS && wait_ms == 0; turn++)
+        wait_ms = s->http->run(s->http_daemon);
     if (wait_ms >= 0)
-        (void)uv_timer_start(&s->http_timer, on_timer, (uint64_t)wait_ms, 0);
+        (void)uv_timer_start(&s->http_timer, on_timer, wait_ms > 0 ? (uint64_t)wait_ms : 1, 0);
     else
         (void)uv_timer_stop(&s->http_timer);
 }

@@ -68,6 +68,7 @@
 /* Waits between looks at an agent that is away (probe.c): each is twice the one before. */
 #define SRV_PROBE_STEPS 7
 /* Incidents of one job that are kept; older ones are left out. */
+#define SRV_HTTP_TURNS 8
 #define SRV_INCIDENTS_MAX 100
 /* Lines a second from one place that a peer can trigger. */
 #define SRV_LOG_BURST 5

@@ -53,7 +53,8 @@ struct state {
     char *path;
     int lock_fd;
     const struct srv_state_module *module;
-    struct srv_state *db; /* The worker's while `writing`. */
+    struct srv_state *db; /* The worker's while `writing`, as what follows. */
+    struct stat place;    /* Which file it is. */
     uv_work_t work;
     uv_timer_t timer; /* A wait that lasts too long, or the next attempt. */
     bool has_timer;
@@ -149,14 +150,26 @@ static int open_file(struct state *st, struct mu_err *err)
     };
     struct mu_err damage = {0};
     int r = st->module->open(st->path, fields, &st->db, &damage);
-    if (r == 0)
-        return 0;
-    if (r != -EBADMSG) {
-        *err = damage;
-        return r;
+    if (r == -EBADMSG) {
+        (void)put_aside(st, "damaged", damage.msg);
+        r = st->module->open(st->path, fields, &st->db, &damage);
     }
-    (void)put_aside(st, "damaged", damage.msg);
-    return st->module->open(st->path, fields, &st->db, err);
+    if (r == 0 && stat(st->path, &st->place) < 0)
+        st->place = (struct stat){0}; /* Gone already: the next lot finds that. */
+    if (r < 0)
+        *err = damage;
+    return r;
+}
+
+/* Written into a file that has no name any more, rows are lost with this process. */
+static int check_place(const struct state *st, struct mu_err *err)
+{
+    struct stat now;
+    if (stat(st->path, &now) < 0)
+        return mu_err_set(err, -ESTALE, "%s was removed: %s", st->path, strerror(errno));
+    if (now.st_dev != st->place.st_dev || now.st_ino != st->place.st_ino)
+        return mu_err_set(err, -ESTALE, "%s was replaced by another file", st->path);
+    return 0;
 }
 
 static void close_file(struct state *st)
@@ -550,7 +563,7 @@ static void write_lot(struct state *st)
     struct lot *lot = &st->lot;
     if (lot->unread)
         (void)put_aside(st, "unread", lot->unread_why.msg);
-    lot->r = st->db == NULL ? open_file(st, &lot->err) : 0;
+    lot->r = st->db == NULL ? open_file(st, &lot->err) : check_place(st, &lot->err);
     if (lot->r == 0)
         lot->r = st->module->write(st->db, lot->ops, lot->count, lot->durable, &lot->err);
     if (lot->r < 0)

@@ -252,6 +252,22 @@ def test_a_folder_that_cannot_be_is_refused_at_once(tmp_path):
         assert r.returncode == 1 and re.search(f"rdzv-server: .*{why}", r.stderr), r.stderr
 
 
+def test_a_file_that_was_removed_is_said_and_written_anew(keeping):
+    s = keeping()
+    a, b = start_two(s)
+    s.wait_status(lambda st: all(n["state"] == "running" for n in st["jobs"][0]["nodes"]), "both run")
+    os.unlink(database(s))
+    a.failed(exit_code=1)
+    a.expect("stop"), b.expect("stop")
+    s.log.wait(r"state\.failed .*was removed")
+    assert "was removed" in s.status()["server"]["state"]
+    s.log.wait(r"state\.kept", timeout=20)
+    s.kill()
+    second = keeping()
+    assert (second.job("job")["round"], second.job("job")["restarts"]) == (1, 1)
+    a.close(), b.close()
+
+
 def test_incidents_say_what_ended_a_round_and_what_was_decided(keeping):
     s = keeping()
     a, b = start_two(s)

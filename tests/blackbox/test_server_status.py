@@ -1,10 +1,12 @@
 """GET /status, /healthz and what is not there; the schema in docs/ is a promise, checked against real answers."""
+import contextlib
 import json
 import os
 import shutil
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -233,3 +235,32 @@ def test_a_thousand_nodes_join_while_status_answers(server, schema):
             a.close()
     schema.validate(last)
     assert len(last["jobs"][0]["nodes"]) == n and len(answers) > 1
+
+
+def test_who_never_ends_asking_keeps_no_agent_waiting(server):
+    """A timer set to "at once" in its own callback once kept the loop from looking at anything else."""
+    a = mulib.Agent(server, nnodes=(2, 2))
+    a.expect("welcome")
+    end = time.monotonic() + 3
+    with server.connect() as s:
+        def ask():
+            with contextlib.suppress(OSError):
+                while time.monotonic() < end:
+                    s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n" * 50)
+
+        def drop():
+            with contextlib.suppress(OSError):
+                while s.recv(1 << 16):
+                    pass
+        threads = [threading.Thread(target=f, daemon=True) for f in (ask, drop)]
+        for t in threads:
+            t.start()
+        seq = 0
+        while time.monotonic() < end:
+            seq, asked = seq + 1, time.monotonic()
+            a.send("beat", round=0, seq=seq)
+            assert a.expect("beat", skip=("waiting",))["seq"] == seq
+            assert time.monotonic() - asked < 1
+            time.sleep(0.05)
+        s.shutdown(socket.SHUT_RDWR)
+    a.close()

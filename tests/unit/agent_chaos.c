@@ -136,7 +136,12 @@ static void test_every_repeats_and_times_limits(void **state)
     c = begin("fill-disk every=1s for=3s");
     assert_string_equal(after(c, 0, round_of(1, 0)), "FILL_DISK 0");
     assert_string_equal(at(c, 1000), ""); /* It lasts still. */
-    assert_string_equal(at(c, 3000), "EMPTY_DISK 0, FILL_DISK 0");
+    assert_string_equal(at(c, 3000), "EMPTY_DISK 0");
+    assert_int_equal(due_ms(c), 4000); /* So long after its end. */
+    assert_string_equal(at(c, 4000), "FILL_DISK 0");
+    c = begin("stop-agent for=2s every=1s");
+    assert_string_equal(after(c, 0, round_of(1, 0)), "STOP_AGENT 0");
+    assert_int_equal(due_ms(c), 3000);
 }
 
 /* Every fault of an hour, as one number. */

@@ -421,6 +421,45 @@ static void test_wrong_types_and_ranges_are_refused_by_name(void **state)
     }
 }
 
+/* The second list must not move what the first one points into. */
+static void test_a_message_may_have_two_lists(void **state)
+{
+    (void)state;
+    int32_t exits[64];
+    int32_t late[32];
+    for (int32_t i = 0; i < 64; i++)
+        exits[i] = i;
+    for (int32_t i = 0; i < 32; i++)
+        late[i] = -i;
+    struct ctl_msg m;
+    struct ctl_msg back;
+    struct mu_buf frame;
+    struct mu_buf scratch;
+    mu_buf_init(&frame, mu_mem_default());
+    mu_buf_init(&scratch, mu_mem_default());
+    ctl_init(&m, CTL_STOPPED);
+    m.u.stopped.round = 1;
+    m.u.stopped.exits = (struct ctl_ints){exits, 64};
+    m.u.stopped.late = (struct ctl_ints){late, 32};
+    assert_int_equal(ctl_encode(&m, &frame), 0);
+    struct mu_str json = mu_str_of(frame.p + CTL_FRAME_HEAD_BYTES, frame.n - CTL_FRAME_HEAD_BYTES);
+    assert_int_equal(ctl_decode(json, &back, &scratch, NULL), 0);
+    assert_int_equal(back.u.stopped.exits.n, 64);
+    assert_int_equal(back.u.stopped.late.n, 32);
+    assert_memory_equal(back.u.stopped.exits.v, exits, sizeof exits);
+    assert_memory_equal(back.u.stopped.late.v, late, sizeof late);
+    mu_buf_fini(&scratch);
+    /* The same by the way of other senders' blanks. */
+    static const char spaced[] = "{ \"type\" : \"stopped\" , \"round\":1, \"store_port\":0, "
+                                 "\"exits\":[0,1,2,3,4,5,6,7], \"late\":[0,9,1,9,2,9]}";
+    mu_buf_init(&scratch, mu_mem_default());
+    assert_int_equal(ctl_decode(mu_str_of(spaced, sizeof spaced - 1), &back, &scratch, NULL), 0);
+    assert_memory_equal(back.u.stopped.exits.v, exits, 8 * sizeof exits[0]);
+    assert_int_equal(back.u.stopped.late.v[1], 9);
+    mu_buf_fini(&scratch);
+    mu_buf_fini(&frame);
+}
+
 static void test_lists_and_causes_are_checked_inside(void **state)
 {
     (void)state;
@@ -697,6 +736,7 @@ int main(void)
         cmocka_unit_test(test_the_longest_list_goes_there_and_back),
         cmocka_unit_test(test_a_missing_field_is_named_if_needed_and_missed_by_nobody_if_not),
         cmocka_unit_test(test_wrong_types_and_ranges_are_refused_by_name),
+        cmocka_unit_test(test_a_message_may_have_two_lists),
         cmocka_unit_test(test_lists_and_causes_are_checked_inside),
         cmocka_unit_test(test_what_is_unknown_is_skipped),
         cmocka_unit_test(test_what_is_no_message_gets_a_sentence),
