@@ -144,6 +144,7 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
         return 0;
     }
     j->members[rank] = slot;
+    j->is_latest = j->is_latest || h->round_state == 0;
     n->in_round = true;
     n->fence_ns = 0;
     n->ranked = false;
@@ -169,6 +170,7 @@ static void expect_round(struct job *j, int64_t now_ns, const struct ctl_hello *
     for (uint32_t i = 0; i < j->round_nodes; i++)
         j->members[i] = JOB_NO_NODE;
     j->pending = j->round_nodes;
+    j->is_latest = false;
     j->missing_fenced = false;
     j->lead = JOB_NO_NODE;
     j->starting = 0;

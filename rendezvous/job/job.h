@@ -343,6 +343,8 @@ struct job {
 
     uint32_t round;       /* Number of the live or last round; 0: none yet. */
     uint32_t round_seen;  /* Highest round number anybody mentioned. */
+    bool is_latest;       /* It is surely the last that anybody began: this server did, or one of
+                             its members still runs, which holds every later one up. */
     uint32_t round_nodes; /* Nodes of it. */
     uint32_t *members;   /* Slots by node rank, round_nodes of them; JOB_NO_NODE: not (yet) here. */
     uint32_t member_cap; /* Entries of `members`. */

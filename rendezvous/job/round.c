@@ -17,7 +17,7 @@ static bool is_awaited(const struct job *j, const struct job_node *n, int64_t no
  * than who has not come back yet. */
 bool job_hears_out(const struct job *j, int64_t now_ns)
 {
-    return !j->loaded && now_ns < j->config.not_before_ns;
+    return !j->loaded && !j->is_latest && now_ns < j->config.not_before_ns;
 }
 
 int job_ready(struct job *j, int64_t now_ns)
@@ -58,6 +58,7 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
     job_enter(j, now_ns);
     j->round = (j->round > j->round_seen ? j->round : j->round_seen) + 1;
     j->round_seen = j->round;
+    j->is_latest = true;
     j->round_started_unix_ms = ev->unix_ms;
     j->final = false;
     j->missing_fenced = true; /* Every member is known. */
