@@ -222,6 +222,35 @@ static void test_a_host_that_fails_alone_is_set_aside_for_a_spare(void **state)
     job_fini(&s.job);
 }
 
+/* Nobody stays in quarantine whom the next round needs: another that waits is asked to leave. */
+static void test_a_drain_takes_back_who_is_needed(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, 2, 3, 2);
+    for (int n = 1; n <= 4; n++)
+        hello(&s, n);
+    fail_first(&s, 1);
+    fail_first(&s, 1);
+    assert_string_equal(s.started, "n4 n2 n3 ");
+    struct ctl_msg m;
+    ctl_init(&m, CTL_FAILED);
+    m.u.failed.round = s.job.round;
+    m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
+    give(&s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = s.slot[4], .msg = &m});
+    stopped(&s, s.slot[2], false);
+    stopped(&s, s.slot[3], false);
+    stopped(&s, s.slot[4], true); /* It is waited for. */
+    assert_int_equal(s.job.state, JOB_GATHERING);
+    assert_true(s.job.nodes[s.slot[1]].aside);
+    ctl_init(&m, CTL_DRAIN);
+    m.u.drain.timeout_ms = 1000;
+    give(&s, (struct job_event){.type = JOB_EV_DRAIN, .node = s.slot[3], .msg = &m});
+    assert_false(s.job.nodes[s.slot[1]].aside);
+    assert_int_equal(s.job.waiting, 2);
+    job_fini(&s.job);
+}
+
 static void test_it_shrinks_the_job_where_that_is_allowed(void **state)
 {
     struct story s;
@@ -308,6 +337,7 @@ int main(void)
         cmocka_unit_test(
             test_a_check_that_lasts_holds_nothing_up_for_longer_than_nodes_are_waited_for),
         cmocka_unit_test(test_a_host_that_fails_alone_is_set_aside_for_a_spare),
+        cmocka_unit_test(test_a_drain_takes_back_who_is_needed),
         cmocka_unit_test(test_it_shrinks_the_job_where_that_is_allowed),
         cmocka_unit_test(test_nobody_is_set_aside_where_two_fail_as_often_or_failures_are_old),
         cmocka_unit_test(test_a_new_agent_changes_nothing_unless_it_forgives_or_the_host_booted),
