@@ -23,6 +23,7 @@ PROGRAMS = {  # what is linked from the cores, and the files that are added
     "unit.rendezvous.job": ["tests/unit/job_table.c"],
     "unit.rendezvous.job.stories": ["tests/unit/job_stories.c"],
     "unit.rendezvous.job.budget": ["tests/unit/job_budget.c"],
+    "unit.rendezvous.job.quarantine": ["tests/unit/job_quarantine.c"],
     "unit.agent.life": ["tests/unit/life_table.c"],
     "unit.agent.life.stories": ["tests/unit/life_stories.c"],
     **{"unit.rendezvous.store." + n: ["tests/unit/store_%s.c" % n, "tests/unit/store_rig.c"] for n in ("commands", "waits", "codec", "memory")},
