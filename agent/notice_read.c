@@ -101,11 +101,19 @@ read_aws(long status, struct mu_str body, int64_t now, struct notice *ret, struc
     return 0;
 }
 
+/* The whole body, but for a line's end. */
+static bool says(struct mu_str body, const char *word)
+{
+    size_t n = strlen(word);
+    return body.n >= n && memcmp(body.p, word, n) == 0 &&
+           (body.n == n || body.p[n] == '\r' || body.p[n] == '\n');
+}
+
 static int read_gcp(long status, struct mu_str body, struct notice *ret, struct mu_err *err)
 {
-    if (status == 200 && body.n >= 5 && memcmp(body.p, "FALSE", 5) == 0)
+    if (status == 200 && says(body, "FALSE"))
         return 0;
-    if (status != 200 || body.n < 4 || memcmp(body.p, "TRUE", 4) != 0)
+    if (status != 200 || !says(body, "TRUE"))
         return no_service("GCP's metadata service", status, err);
     found(ret, "GCP", "preempted", "", 0);
     ret->left_ms = GCP_LEFT_MS;

@@ -34,6 +34,7 @@ static const struct row rows[] = {
     {NOTICE_AWS, 500, "{\"action\": \"stop\"}", "", -EPROTO, NULL, -1},
     {NOTICE_GCP, 200, "FALSE", "", 0, NULL, -1},
     {NOTICE_GCP, 200, "TRUE\n", "", 0, "preemption notice of GCP: preempted", 30000},
+    {NOTICE_GCP, 200, "TRUEish", "", -EPROTO, NULL, -1},
     {NOTICE_GCP, 404, "FALSE", "", -EPROTO, NULL, -1},
     {NOTICE_GCP, 200, "", "", -EPROTO, NULL, -1},
     {NOTICE_AZURE, 200, "{\"DocumentIncarnation\":1,\"Events\":[]}", "vm0", 0, NULL, -1},
