@@ -144,7 +144,6 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
         return 0;
     }
     j->members[rank] = slot;
-    j->is_latest = j->is_latest || h->round_state == 0;
     n->in_round = true;
     n->fence_ns = 0;
     n->ranked = false;

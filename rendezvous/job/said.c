@@ -86,6 +86,7 @@ int row_note_started(struct job *j, int64_t now_ns, const struct job_event *ev, 
     if (!of_this_round(j, now_ns, ev, m->round))
         return 0;
     struct job_node *n = job_node_of(j, ev);
+    j->is_latest = true; /* Its workers live, so no later round can have begun without its word. */
     for (uint32_t i = 0; i < m->pids.n && i < n->hello.nproc; i++)
         n->workers[i].pid = m->pids.v[i];
     if (n->state != JOB_NODE_STARTING) /* Said again on a new connection: we may be new here. */

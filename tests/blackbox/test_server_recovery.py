@@ -21,6 +21,8 @@ def resume(server, old, rank, **kw):
               round_nodes=2, round_restarts=0, round_fence_ms=old.fence, round_seen=1, **{"round_state": 0, **kw})
     a.expect("welcome")
     a.round = 1
+    if a.fields["round_state"] == 0:
+        a.started()  # As an agent does whose workers run.
     return a
 
 
