@@ -51,7 +51,7 @@ class Soak:
         self.wait_back(None)
 
     def start_server(self):
-        self.server = self.lab.server(1, PORT, "--state-dir", self.lab.share / "state", "--fence", 30)
+        self.server = self.lab.server(1, PORT, "--state-dir", self.lab.share / "state", "--fence", 30, "--quarantine", "off")  # Faults hit hosts at random here.
 
     def prepare(self, host):
         """Its log folder: a small disk of its own."""

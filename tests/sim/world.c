@@ -816,10 +816,26 @@ static void check_charge(struct world *w, struct sim_job *s)
         b->charges[b->charge_count++] = w->now;
 }
 
+/* When the first worker of the round that runs was started. */
+static int64_t first_start(const struct world *w, uint32_t no)
+{
+    int64_t first = w->now;
+    for (uint32_t i = 0; i < w->host_count; i++) {
+        const struct host *h = &w->hosts[i];
+        for (uint32_t k = 0; k < h->a.nproc && h->job == no; k++) {
+            const struct worker *x = &h->a.workers[k];
+            if (x->round == w->jobs[no].job.round && x->began < first)
+                first = x->began;
+        }
+    }
+    return first;
+}
+
 /* Restarts are given back: every worker of the round has run for so long, or come so far. */
 static void check_proof(struct world *w, uint32_t no)
 {
     const struct budget *b = &w->jobs[no].budget;
+    int64_t first = first_start(w, no);
     for (uint32_t i = 0; i < w->host_count; i++) {
         const struct host *h = &w->hosts[i];
         for (uint32_t k = 0; k < h->a.nproc && h->job == no; k++) {
@@ -831,7 +847,7 @@ static void check_proof(struct world *w, uint32_t no)
             bool far_enough =
                 b->give_back_steps > 0 &&
                 (takes > 0
-                     ? w->now / takes - x->began / takes >= (int64_t)b->give_back_steps
+                     ? w->now / takes - first / takes >= (int64_t)b->give_back_steps
                      : x->pace > 0 && (w->now - x->began) / x->pace > (int64_t)b->give_back_steps);
             if (!long_enough && !far_enough)
                 broken(w, "restarts are given back, and worker %u of host %u has run for %.3f s", k,
