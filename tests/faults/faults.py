@@ -14,7 +14,7 @@ FAULTS = {
     "worker_signal": "a worker is killed by a signal",
     "worker_oom": "the kernel kills a worker for memory (cgroup limit)",
     "worker_exec_fails": "the program cannot be executed on one node",
-    "worker_hangs": "a worker hangs (stopped; `--silence-timeout=2`)",
+    "worker_hangs": "a worker hangs (stopped; `--silence-timeout=2 --hang-hook=none`)",
     "agent_killed": "an agent is killed (SIGKILL)",
     "agent_aborts": "an agent's assertion fails (SIGABRT)",
     "host_loses_power": "a host loses its power",

@@ -150,7 +150,7 @@ def test_fault_worker_exec_fails(case):
 
 def test_fault_worker_hangs(case):
     case.server()
-    started = case.start("--max-restarts=1", "--silence-timeout=2", "--shutdown-timeout=2")
+    started = case.start("--max-restarts=1", "--silence-timeout=2", "--hang-hook=none", "--shutdown-timeout=2")
     pid = case.worker(started)
     case.breaks()
     os.kill(pid, signal.SIGSTOP)
