@@ -13,48 +13,6 @@
 
 #define ANSWER_BYTES 2048
 
-static const char json_type[] = "application/json; charset=utf-8";
-
-static void free_answer(void *arg)
-{
-    struct mu_buf *b = arg;
-    mu_buf_fini(b);
-    mu_mem_free(mu_mem_default(), b);
-}
-
-static void put(struct srv_http_answer *ret, unsigned status, struct mu_buf *b)
-{
-    static const char no_memory[] = "{\"error\":\"no memory for the answer\"}\n";
-    *ret =
-        (struct srv_http_answer){500, json_type, NULL, no_memory, sizeof no_memory - 1, NULL, NULL};
-    if (b == NULL)
-        return;
-    if (b->oom) {
-        free_answer(b);
-        return;
-    }
-    *ret = (struct srv_http_answer){status, json_type, NULL, b->p, b->n, free_answer, b};
-}
-
-static struct mu_buf *new_body(void)
-{
-    struct mu_buf *b = mu_zalloc(mu_mem_default(), sizeof *b);
-    if (b != NULL)
-        mu_buf_init(b, mu_mem_default());
-    return b;
-}
-
-static void refuse(struct srv_http_answer *ret, unsigned status, const char *sentence)
-{
-    struct mu_buf *b = new_body();
-    if (b != NULL) {
-        (void)mu_buf_adds(b, "{\"error\":");
-        mu_json_quoted(b, sentence);
-        (void)mu_buf_adds(b, "}\n");
-    }
-    put(ret, status, b);
-}
-
 /* --- which node --- */
 
 struct found {
@@ -121,14 +79,13 @@ begin(struct srv *s, const struct found *f, int64_t timeout_ns, struct srv_http_
     struct ctl_msg m;
     struct mu_err err = {0};
     if (job_check_drain(&f->job->job, f->node, &err) < 0) {
-        refuse(ret, 409, err.msg);
+        *ret = answer_refusal(409, err.msg);
         return;
     }
-    struct mu_buf *b = new_body();
+    struct mu_buf *b = answer_new();
     if (b == NULL || mu_buf_reserve(b, ANSWER_BYTES) < 0) { /* Before anything is begun. */
-        put(ret, 500, NULL);
-        if (b != NULL)
-            free_answer(b);
+        answer_free(b);
+        *ret = answer_body(500, NULL);
         return;
     }
     ctl_init(&m, CTL_DRAIN);
@@ -139,7 +96,7 @@ begin(struct srv *s, const struct found *f, int64_t timeout_ns, struct srv_http_
     struct found now = *f;
     jobs_event(s, f->job, JOB_EV_DRAIN, f->node, &m);
     describe(s, &now, m.u.drain.timeout_ms, b);
-    put(ret, 202, b);
+    *ret = answer_body(202, b);
 }
 
 static void drain(struct srv *s,
@@ -153,12 +110,12 @@ static void drain(struct srv *s,
     struct mu_err err = {0};
     const char *why = srv_forbids(q, SRV_CHANGES);
     if (why != NULL) {
-        refuse(ret, 403, why);
+        *ret = answer_refusal(403, why);
         return;
     }
     if (q->timeout != NULL &&
         mu_parse_seconds(q->timeout, 0, MU_DRAIN_MAX_NS, "timeout", &timeout_ns, &err) < 0) {
-        refuse(ret, 400, err.msg);
+        *ret = answer_refusal(400, err.msg);
         return;
     }
     struct found f = find(s, name, q->job);
@@ -176,27 +133,21 @@ static void drain(struct srv *s,
         (void)snprintf(text, sizeof text, "there is no living job of that id");
     else
         (void)snprintf(text, sizeof text, "no living job has a node %s", shown);
-    refuse(ret, f.count > 1 ? 409 : 404, text);
+    *ret = answer_refusal(f.count > 1 ? 409 : 404, text);
 }
 
 bool drain_serve(struct srv *s, const struct srv_http_request *q, struct srv_http_answer *ret)
 {
-    static const char head[] = "/nodes/";
-    static const char tail[] = "/drain";
-    static const char no_method[] = "{\"error\":\"only POST is served here\"}\n";
     char name[MU_HOST_BYTES];
-    size_t n = strlen(q->path);
-    size_t around = sizeof head - 1 + sizeof tail - 1;
-    if (n <= around || n - around >= sizeof name || strncmp(q->path, head, sizeof head - 1) != 0 ||
-        strcmp(q->path + n - (sizeof tail - 1), tail) != 0)
+    struct mu_str wanted;
+    if (!path_between(q->path, "/nodes/", "/drain", &wanted) || wanted.n >= sizeof name)
         return false;
     if (strcmp(q->method, "POST") != 0) {
-        *ret = (struct srv_http_answer){405,  json_type, "POST", no_method, sizeof no_method - 1,
-                                        NULL, NULL};
+        *ret = answer_text(405, "POST", "{\"error\":\"only POST is served here\"}\n");
         return true;
     }
-    memcpy(name, q->path + sizeof head - 1, n - around);
-    name[n - around] = '\0';
+    memcpy(name, wanted.p, wanted.n);
+    name[wanted.n] = '\0';
     drain(s, q, name, ret);
     return true;
 }

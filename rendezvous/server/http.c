@@ -16,27 +16,20 @@
 
 #define MODULE "muster-http.so"
 
-static const char json_type[] = "application/json; charset=utf-8";
-
 /* --- what is served --- */
 
 static void serve_status(struct srv *s, struct srv_http_answer *ret)
 {
     struct mu_str text;
     struct srv_status *st = status_take(s, &text);
-    if (st == NULL) {
-        static const char sorry[] = "{\"error\":\"no memory for the status\"}\n";
-        *ret = (struct srv_http_answer){500, json_type, NULL, sorry, sizeof sorry - 1, NULL, NULL};
-        return;
-    }
-    *ret = (struct srv_http_answer){200, json_type, NULL, text.p, text.n, status_release, st};
+    *ret = st != NULL ? answer_owned(200, text, status_release, st)
+                      : answer_text(500, NULL, "{\"error\":\"no memory for the status\"}\n");
 }
 
 static void serve_health(struct srv *s, struct srv_http_answer *ret)
 {
-    static const char text[] = "{\"status\":\"ok\"}\n";
     (void)s;
-    *ret = (struct srv_http_answer){200, json_type, NULL, text, sizeof text - 1, NULL, NULL};
+    *ret = answer_text(200, NULL, "{\"status\":\"ok\"}\n");
 }
 
 static const struct {
@@ -44,41 +37,22 @@ static const struct {
     void (*serve)(struct srv *s, struct srv_http_answer *ret);
 } pages[] = {{"/status", serve_status}, {"/healthz", serve_health}};
 
-static void free_page(void *page)
-{
-    if (page == NULL)
-        return;
-    mu_buf_fini(page);
-    mu_mem_free(mu_mem_default(), page);
-}
-
 /* "/jobs/ID/incidents": an id may have slashes in it. */
 static bool serve_incidents(struct srv *s, const char *path, struct srv_http_answer *ret)
 {
-    static const char head[] = "/jobs/";
-    static const char tail[] = "/incidents";
-    static const char no_job[] = "{\"error\":\"there is no job of that id\"}\n";
-    static const char no_memory[] = "{\"error\":\"no memory for the incidents\"}\n";
-    size_t n = strlen(path);
-    size_t around = sizeof head - 1 + sizeof tail - 1;
-    if (n <= around || strncmp(path, head, sizeof head - 1) != 0 ||
-        strcmp(path + n - (sizeof tail - 1), tail) != 0)
+    struct mu_str id;
+    if (!path_between(path, "/jobs/", "/incidents", &id))
         return false;
-    struct mu_buf *page = mu_zalloc(mu_mem_default(), sizeof *page);
-    if (page != NULL)
-        mu_buf_init(page, mu_mem_default());
-    bool known =
-        page != NULL && incidents_get(s, mu_str_of(path + sizeof head - 1, n - around), page);
+    struct mu_buf *page = answer_new();
+    bool known = page != NULL && incidents_get(s, id, page);
     if (known && !page->oom) {
-        *ret = (struct srv_http_answer){200, json_type, NULL, page->p, page->n, free_page, page};
+        *ret = answer_body(200, page);
         return true;
     }
-    *ret =
-        page == NULL || page->oom
-            ? (struct srv_http_answer){500,  json_type, NULL, no_memory, sizeof no_memory - 1,
-                                       NULL, NULL}
-            : (struct srv_http_answer){404, json_type, NULL, no_job, sizeof no_job - 1, NULL, NULL};
-    free_page(page);
+    *ret = page == NULL || page->oom
+               ? answer_text(500, NULL, "{\"error\":\"no memory for the incidents\"}\n")
+               : answer_text(404, NULL, "{\"error\":\"there is no job of that id\"}\n");
+    answer_free(page);
     return true;
 }
 
@@ -97,14 +71,13 @@ static void respond(void *arg, const struct srv_http_request *q, struct srv_http
         if (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0)
             pages[i].serve(s, ret);
         else
-            *ret = (struct srv_http_answer){
-                405, json_type, "GET, HEAD", no_method, sizeof no_method - 1, NULL, NULL};
+            *ret = answer_text(405, "GET, HEAD", no_method);
         return;
     }
     bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
     if ((reads && serve_incidents(s, path, ret)) || drain_serve(s, q, ret))
         return;
-    *ret = (struct srv_http_answer){404, json_type, NULL, no_path, sizeof no_path - 1, NULL, NULL};
+    *ret = answer_text(404, NULL, no_path);
 }
 
 /* --- the module --- */
@@ -194,7 +167,7 @@ static void answer_by_hand(struct srv *s, int fd)
     int n = snprintf(head, sizeof head,
                      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: %s\r\nContent-Length: "
                      "%zu\r\nConnection: close\r\n\r\n",
-                     json_type, sizeof body - 1);
+                     SRV_JSON_TYPE, sizeof body - 1);
     MU_ASSERT(n > 0 && (size_t)n < sizeof head);
     (void)recv(fd, s->scratch, SRV_SCRATCH_BYTES, MSG_DONTWAIT);
     (void)send(fd, head, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT | MSG_MORE);

@@ -13,6 +13,7 @@
  * module.c   finds the modules that are opened on demand
  * http.c     the module that speaks HTTP, opened at the first request
  * status.c   what GET /status answers
+ * answer.c  answers over HTTP, with a body of their own or a text that stays
  * incidents.c  the records of rounds' ends, and GET /jobs/ID/incidents
  *
  * How a turn goes: a callback turns what happened into calls below; what these want to close, and
@@ -458,6 +459,23 @@ const char *srv_forbids(const struct srv_http_request *q, enum srv_deed deed);
 /* --- drain.c --- */
 /* POST /nodes/NODE/drain. False: the path is another one. */
 bool drain_serve(struct srv *s, const struct srv_http_request *q, struct srv_http_answer *ret);
+
+/* --- answer.c --- */
+#define SRV_JSON_TYPE "application/json; charset=utf-8"
+/* text: stays for ever. allow: as in struct srv_http_answer. */
+struct srv_http_answer answer_text(unsigned status, const char *allow, const char *text);
+/* `text` stays until release(arg). */
+struct srv_http_answer
+answer_owned(unsigned status, struct mu_str text, void (*release)(void *arg), void *arg);
+/* A body to be written into, for answer_body() or answer_free(); NULL without memory. */
+struct mu_buf *answer_new(void);
+void answer_free(void *body);
+/* Takes the body over; 500 and a sentence where it is NULL or not whole. */
+struct srv_http_answer answer_body(unsigned status, struct mu_buf *b);
+/* {"error": sentence} */
+struct srv_http_answer answer_refusal(unsigned status, const char *sentence);
+/* What stands between the two in the path; false where it is none of these, or nothing does. */
+bool path_between(const char *path, const char *head, const char *tail, struct mu_str *ret);
 
 /* --- http.c --- */
 /* Hand a connection whose first bytes are HTTP to the module. */

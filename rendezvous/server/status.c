@@ -384,7 +384,6 @@ static void put_troubles(struct page *p, const struct job *j, const struct job_n
 static void put_drain(struct page *p, const struct job_node *n)
 {
     struct mu_buf *b = p->w.buf;
-    char at[32];
     PUT(b, ",\"drain\":");
     if (n->drain == NULL) {
         PUT(b, "null");
@@ -392,10 +391,11 @@ static void put_drain(struct page *p, const struct job_node *n)
     }
     PUT(b, "{\"reason\":");
     mu_json_quoted(b, n->drain->reason);
-    (void)mu_iso8601(n->drain->since_unix_ms, at);
-    (void)mu_buf_addf(b, ",\"since\":\"%s\"", at);
-    (void)mu_iso8601(n->drain->until_unix_ms, at);
-    (void)mu_buf_addf(b, ",\"until\":\"%s\"}", at);
+    PUT(b, ",\"since\":");
+    mu_json_quoted(b, time_text(p, n->drain->since_unix_ms));
+    PUT(b, ",\"until\":");
+    mu_json_quoted(b, time_text(p, n->drain->until_unix_ms));
+    PUT(b, "}");
 }
 
 static void put_node(struct page *p, const struct job *j, const struct job_node *n, bool first)
