@@ -124,6 +124,16 @@ static void list_words(char *dst, size_t cap, unsigned set)
     }
 }
 
+/* False: it is empty, or has no room. */
+static bool to_text(struct mu_str value, char *dst, size_t cap)
+{
+    if (value.n == 0 || value.n >= cap)
+        return false;
+    memcpy(dst, value.p, value.n);
+    dst[value.n] = '\0';
+    return true;
+}
+
 static int bad_span(const struct reader *rd, const char *name, struct mu_str value)
 {
     char shown[SHOWN];
@@ -146,10 +156,8 @@ read_span(const struct reader *rd, const char *name, struct mu_str value, int64_
         unit_ns = value.p[n - 1] == 'm' ? 60 * NS_PER_S : NS_PER_S;
         n--;
     }
-    if (n == 0 || n >= sizeof text)
+    if (!to_text(mu_str_of(value.p, n), text, sizeof text))
         return bad_span(rd, name, value);
-    memcpy(text, value.p, n);
-    text[n] = '\0';
     int64_t max_ns = DAY_NS / 60;
     if (mu_parse_seconds(text, 0, unit_ns > NS_PER_S ? max_ns : DAY_NS, name, &ns, NULL) < 0)
         return bad_span(rd, name, value);
@@ -162,12 +170,8 @@ static int read_number(const struct reader *rd, const char *name, struct mu_str 
 {
     char text[24];
     char shown[SHOWN];
-    bool fits = value.n > 0 && value.n < sizeof text;
-    if (fits) {
-        memcpy(text, value.p, value.n);
-        text[value.n] = '\0';
-    }
-    if (!fits || mu_parse_i64(text, 0, INT64_MAX / 2, name, ret, NULL) < 0)
+    if (!to_text(value, text, sizeof text) ||
+        mu_parse_i64(text, 0, INT64_MAX / 2, name, ret, NULL) < 0)
         return mu_err_set(rd->err, -EINVAL, "%s: %s=%s is no whole number from 0 on", rd->what,
                           name, mu_quote(shown, sizeof shown, value));
     return 0;
@@ -206,12 +210,8 @@ static int read_rate(const struct reader *rd, struct mu_str value)
     char text[24];
     char shown[SHOWN];
     int64_t ns = 0;
-    bool fits = value.n > 0 && value.n < sizeof text;
-    if (fits) {
-        memcpy(text, value.p, value.n);
-        text[value.n] = '\0';
-    }
-    if (!fits || mu_parse_seconds(text, NS_PER_S / 1000, 6000 * NS_PER_S, "rate", &ns, NULL) < 0)
+    if (!to_text(value, text, sizeof text) ||
+        mu_parse_seconds(text, NS_PER_S / 1000, 6000 * NS_PER_S, "rate", &ns, NULL) < 0)
         return mu_err_set(rd->err, -EINVAL,
                           "%s: rate=%s is no number of faults a minute from 0.001 to 6000",
                           rd->what, mu_quote(shown, sizeof shown, value));

@@ -414,16 +414,21 @@ static void start_some(struct stacks *s)
     }
 }
 
+static bool all_over(const struct stacks *s)
+{
+    for (uint32_t i = 0; i < s->count; i++)
+        if (!s->looks[i].over)
+            return false;
+    return true;
+}
+
 /* After anything that happened. */
 static void next(struct stacks *s)
 {
-    bool all_over = true;
     if (!s->busy)
         return;
     start_some(s);
-    for (uint32_t i = 0; i < s->count; i++)
-        all_over = all_over && s->looks[i].over;
-    if (!all_over || s->facts != NULL)
+    if (!all_over(s) || s->facts != NULL)
         return;
     if (s->facts_asked || !begin_facts(s))
         finish(s);
@@ -501,10 +506,7 @@ bool stacks_take(struct stacks *s, const struct stacks_worker *v, uint32_t count
     uv_update_time(s->loop);
     (void)uv_timer_start(&s->timer, on_limit, (uint64_t)(limit_ns / MU_NS_PER_MS) + 1, 0);
     start_some(s);
-    bool all_over = true;
-    for (uint32_t i = 0; i < count; i++)
-        all_over = all_over && s->looks[i].over;
-    if (!all_over || begin_facts(s))
+    if (!all_over(s) || begin_facts(s))
         return true;
     (void)uv_timer_stop(&s->timer);
     s->busy = false;

@@ -8,14 +8,13 @@
 static void note_steps(struct job *j, int64_t now_ns, struct job_node *n, const struct ctl_beat *m)
 {
     bool any = false;
-    if (!n->in_round || m->round != j->round)
+    if (!n->in_round || m->round != j->round || m->steps.n == 0)
         return;
     for (uint32_t i = 0; i < m->steps.n && i < n->hello.nproc; i++) {
         n->workers[i].step = m->steps.v[i];
         any = any || m->steps.v[i] >= 0;
     }
-    if (m->steps.n > 0)
-        budget_note_steps(j, n);
+    budget_note_steps(j, n);
     if (any)
         job_note_step(j);
     drain_note_speed(n, now_ns, j->config.beat_ns);
