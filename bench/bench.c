@@ -73,27 +73,43 @@ int64_t bench_anonymous_bytes(pid_t pid)
     return sum;
 }
 
-int bench_connect(const char *host, uint16_t port, const char *source)
+static struct mu_addr numeric(const char *host, uint16_t port)
 {
-    struct mu_addr to;
-    int one = 1;
-    if (mu_addr_parse(host, port, &to) < 0)
+    struct mu_addr a;
+    if (mu_addr_parse(host, port, &a) < 0)
         bench_fail("'%s' is no numeric address", host);
+    return a;
+}
+
+int bench_socket(const char *host, const char *source)
+{
+    struct mu_addr to = numeric(host, 0);
+    int one = 1;
     int fd = socket(to.ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         bench_fail("socket: %s", strerror(errno));
     if (source != NULL) {
-        struct mu_addr from;
-        if (mu_addr_parse(source, 0, &from) < 0)
-            bench_fail("'%s' is no numeric address", source);
+        struct mu_addr from = numeric(source, 0);
         (void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
         if (bind(fd, (const struct sockaddr *)&from.ss, from.len) < 0)
             bench_fail("bind to %s: %s", source, strerror(errno));
     }
-    if (connect(fd, (const struct sockaddr *)&to.ss, to.len) < 0)
-        bench_fail("connect to %s port %d: %s", host, port, strerror(errno));
     if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) < 0)
         bench_fail("TCP_NODELAY: %s", strerror(errno));
+    return fd;
+}
+
+void bench_connect_to(int fd, const char *host, uint16_t port)
+{
+    struct mu_addr to = numeric(host, port);
+    if (connect(fd, (const struct sockaddr *)&to.ss, to.len) < 0)
+        bench_fail("connect to %s port %d: %s", host, port, strerror(errno));
+}
+
+int bench_connect(const char *host, uint16_t port, const char *source)
+{
+    int fd = bench_socket(host, source);
+    bench_connect_to(fd, host, port);
     return fd;
 }
 

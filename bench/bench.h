@@ -21,9 +21,12 @@ int64_t bench_cpu_ns(pid_t pid);
  * maps the same libraries. 0 for pid 0. */
 int64_t bench_anonymous_bytes(pid_t pid);
 
-/* A connected TCP socket, blocking, TCP_NODELAY. host: numeric. source: NULL, or the numeric
- * address to come from (then the port is chosen at connect, so that one address serves 28,000
- * connections and several serve more). */
+/* A TCP socket, blocking, TCP_NODELAY, for bench_connect_to(). host: numeric. source: NULL, or the
+ * numeric address to come from (then the port is chosen at connect, so that one address serves
+ * 28,000 connections and several serve more). */
+int bench_socket(const char *host, const char *source);
+void bench_connect_to(int fd, const char *host, uint16_t port);
+/* Both. */
 int bench_connect(const char *host, uint16_t port, const char *source);
 
 /* All n bytes, or the end of the program. */

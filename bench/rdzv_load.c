@@ -4,7 +4,8 @@
  * asked, goes through restarts and finishes, all with the words of base/ctl.h. For each phase one
  * JSON object says how long it took and how much CPU the server (--pid) used in it.
  *
- * One thread. Hellos go out while connecting, with blocking sockets: on the loopback the kernel
+ * One thread. What an agent does for itself, its socket and the text of its hello, is done before
+ * the clock runs. Hellos go out while connecting, with blocking sockets: on the loopback the kernel
  * answers a connect at once. Then one epoll loop waits for each phase's last answer. Messages are
  * told apart by their first field alone, so that the loader costs less than what it measures. */
 #include <errno.h>
@@ -53,6 +54,7 @@ struct agent {
     int fd;
     bool done;        /* Has had the message of this phase. */
     struct mu_buf in; /* A frame not yet whole; empty nearly always. */
+    struct mu_buf hello;
 };
 
 struct load {
@@ -122,8 +124,9 @@ static void say_all(struct load *l, enum ctl_type type)
     mu_buf_fini(&bytes);
 }
 
-static void hello(struct load *l, uint32_t i, struct mu_buf *out)
+static void make_hello(struct load *l, uint32_t i)
 {
+    struct mu_buf *out = &l->agents[i].hello;
     struct ctl_hello *h = &message.u.hello;
     ctl_init(&message, CTL_HELLO);
     (void)mu_strcopy(h->version, sizeof h->version, "load");
@@ -142,7 +145,6 @@ static void hello(struct load *l, uint32_t i, struct mu_buf *out)
     h->nproc = l->nproc;
     h->max_restarts = bench_number(&options[OPT_RESTARTS], 0, MU_RESTARTS_MAX);
     h->store_port = 40000;
-    mu_buf_reset(out);
     (void)mu_buf_adds(out, CTL_GREETING);
     encode(l, out, CTL_HELLO);
 }
@@ -259,13 +261,15 @@ static void report(const struct load *l, const char *phase, int64_t begun_ns, in
     (void)fflush(stdout);
 }
 
-static void connect_agent(struct load *l, uint32_t i, uint32_t sources, uint16_t port)
+static void make_agent(struct load *l, uint32_t i, uint32_t sources)
 {
     char source[32];
     struct epoll_event e = {.events = EPOLLIN, .data.u32 = i};
     (void)snprintf(source, sizeof source, "127.0.0.%u", 1 + i % sources);
-    l->agents[i].fd = bench_connect(options[OPT_HOST].value, port, sources > 1 ? source : NULL);
+    l->agents[i].fd = bench_socket(options[OPT_HOST].value, sources > 1 ? source : NULL);
     mu_buf_init(&l->agents[i].in, mu_mem_default());
+    mu_buf_init(&l->agents[i].hello, mu_mem_default());
+    make_hello(l, i);
     if (epoll_ctl(l->epoll, EPOLL_CTL_ADD, l->agents[i].fd, &e) < 0)
         bench_fail("epoll_ctl: %s", strerror(errno));
 }
@@ -274,19 +278,17 @@ static void join(struct load *l)
 {
     uint32_t sources = (uint32_t)bench_number(&options[OPT_SOURCES], 1, 200);
     uint16_t port = (uint16_t)bench_number(&options[OPT_PORT], 1, 65535);
-    struct mu_buf bytes;
-    mu_buf_init(&bytes, mu_mem_default());
+    for (uint32_t i = 0; i < l->count; i++)
+        make_agent(l, i, sources);
     begin_phase(l, CTL_START);
     int64_t begun_ns = mu_now_ns();
     for (uint32_t i = 0; i < l->count; i++) {
-        hello(l, i, &bytes);
-        connect_agent(l, i, sources, port);
-        say(l, i, &bytes);
+        bench_connect_to(l->agents[i].fd, options[OPT_HOST].value, port);
+        say(l, i, &l->agents[i].hello);
     }
     int64_t said_ns = mu_now_ns();
     wait_phase(l);
     report(l, "join", begun_ns, said_ns);
-    mu_buf_fini(&bytes);
 }
 
 /* One worker fails: everyone is told to stop, says stopped, and starts again. */
@@ -326,6 +328,7 @@ static void leave(struct load *l)
     for (uint32_t i = 0; i < l->count; i++) {
         (void)close(l->agents[i].fd);
         mu_buf_fini(&l->agents[i].in);
+        mu_buf_fini(&l->agents[i].hello);
     }
 }
 

@@ -104,21 +104,18 @@ static void drain(struct srv *s,
                   const char *name,
                   struct srv_http_answer *ret)
 {
+    const char *job = srv_query(q, "job");
+    const char *timeout = srv_query(q, "timeout");
     char text[512];
     char shown[160];
     int64_t timeout_ns = MU_DRAIN_NS;
     struct mu_err err = {0};
-    const char *why = srv_forbids(q, SRV_CHANGES);
-    if (why != NULL) {
-        *ret = answer_refusal(403, why);
-        return;
-    }
-    if (q->timeout != NULL &&
-        mu_parse_seconds(q->timeout, 0, MU_DRAIN_MAX_NS, "timeout", &timeout_ns, &err) < 0) {
+    if (timeout != NULL &&
+        mu_parse_seconds(timeout, 0, MU_DRAIN_MAX_NS, "timeout", &timeout_ns, &err) < 0) {
         *ret = answer_refusal(400, err.msg);
         return;
     }
-    struct found f = find(s, name, q->job);
+    struct found f = find(s, name, job);
     (void)mu_quote(shown, sizeof shown, mu_str_of(name, strlen(name)));
     if (f.count == 1) {
         begin(s, &f, timeout_ns, ret);
@@ -129,25 +126,24 @@ static void drain(struct srv *s,
                        "%u nodes are called %s: name the job as well, or one of them by its id, as "
                        "/status has it",
                        f.count, shown);
-    else if (q->job != NULL && !f.has_job)
+    else if (job != NULL && !f.has_job)
         (void)snprintf(text, sizeof text, "there is no living job of that id");
     else
         (void)snprintf(text, sizeof text, "no living job has a node %s", shown);
     *ret = answer_refusal(f.count > 1 ? 409 : 404, text);
 }
 
-bool drain_serve(struct srv *s, const struct srv_http_request *q, struct srv_http_answer *ret)
+void drain_serve(struct srv *s,
+                 const struct srv_http_request *q,
+                 struct mu_str wanted,
+                 struct srv_http_answer *ret)
 {
     char name[MU_HOST_BYTES];
-    struct mu_str wanted;
-    if (!path_between(q->path, "/nodes/", "/drain", &wanted) || wanted.n >= sizeof name)
-        return false;
-    if (strcmp(q->method, "POST") != 0) {
-        *ret = answer_text(405, "POST", "{\"error\":\"only POST is served here\"}\n");
-        return true;
+    if (wanted.n >= sizeof name) {
+        *ret = answer_refusal(404, "no node has so long a name");
+        return;
     }
     memcpy(name, wanted.p, wanted.n);
     name[wanted.n] = '\0';
     drain(s, q, name, ret);
-    return true;
 }

@@ -1,5 +1,6 @@
-/* HTTP: finds and opens the module at the first request, gives it connections and turns, and says
- * what is served. Without the module a request gets 503 and a sentence, written by hand. */
+/* HTTP: finds and opens the module at the first request, and gives it connections and turns; what
+ * is served is in routes.c. Without the module a request gets 503 and a sentence, written by hand.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
@@ -10,75 +11,10 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/module.h"
 #include "rendezvous/server/internal.h"
 
 #define MODULE "muster-http.so"
-
-/* --- what is served --- */
-
-static void serve_status(struct srv *s, struct srv_http_answer *ret)
-{
-    struct mu_str text;
-    struct srv_status *st = status_take(s, &text);
-    *ret = st != NULL ? answer_owned(200, text, status_release, st)
-                      : answer_text(500, NULL, "{\"error\":\"no memory for the status\"}\n");
-}
-
-static void serve_health(struct srv *s, struct srv_http_answer *ret)
-{
-    (void)s;
-    *ret = answer_text(200, NULL, "{\"status\":\"ok\"}\n");
-}
-
-static const struct {
-    const char *path;
-    void (*serve)(struct srv *s, struct srv_http_answer *ret);
-} pages[] = {{"/status", serve_status}, {"/healthz", serve_health}};
-
-/* "/jobs/ID/incidents": an id may have slashes in it. */
-static bool serve_incidents(struct srv *s, const char *path, struct srv_http_answer *ret)
-{
-    struct mu_str id;
-    if (!path_between(path, "/jobs/", "/incidents", &id))
-        return false;
-    struct mu_buf *page = answer_new();
-    bool known = page != NULL && incidents_get(s, id, page);
-    if (known && !page->oom) {
-        *ret = answer_body(200, page);
-        return true;
-    }
-    *ret = page == NULL || page->oom
-               ? answer_text(500, NULL, "{\"error\":\"no memory for the incidents\"}\n")
-               : answer_text(404, NULL, "{\"error\":\"there is no job of that id\"}\n");
-    answer_free(page);
-    return true;
-}
-
-static void respond(void *arg, const struct srv_http_request *q, struct srv_http_answer *ret)
-{
-    static const char no_method[] = "{\"error\":\"only GET and HEAD are served here\"}\n";
-    static const char no_path[] =
-        "{\"error\":\"there is no such page\",\"paths\":[\"/status\",\"/healthz\","
-        "\"/jobs/ID/incidents\",\"/nodes/NODE/drain\"]}\n";
-    struct srv *s = arg;
-    const char *method = q->method;
-    const char *path = q->path;
-    for (size_t i = 0; i < MU_COUNT(pages); i++) {
-        if (strcmp(path, pages[i].path) != 0)
-            continue;
-        if (strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0)
-            pages[i].serve(s, ret);
-        else
-            *ret = answer_text(405, "GET, HEAD", no_method);
-        return;
-    }
-    bool reads = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
-    if ((reads && serve_incidents(s, path, ret)) || drain_serve(s, q, ret))
-        return;
-    *ret = answer_text(404, NULL, no_path);
-}
 
 /* --- the module --- */
 
@@ -140,7 +76,7 @@ static bool start_module(struct srv *s)
     const struct srv_http_module *m = open_module(s);
     if (m == NULL)
         return false;
-    struct srv_http_host host = {.arg = s, .respond = respond};
+    struct srv_http_host host = {.arg = s, .respond = routes_respond};
     s->http_daemon = m->start(&host);
     if (s->http_daemon == NULL)
         return false;
@@ -208,4 +144,23 @@ void http_stop(struct srv *s)
     uv_close((uv_handle_t *)&s->http_timer, on_closed);
     s->http->stop(s->http_daemon);
     s->http = NULL;
+}
+
+int http_stream_write(struct srv *s, struct srv_http_stream *st, const void *p, size_t n)
+{
+    int e = s->http->write(st, p, n);
+    if (e == 0)
+        (void)uv_timer_start(&s->http_timer, on_timer, 0, 0);
+    return e;
+}
+
+void http_stream_end(struct srv *s, struct srv_http_stream *st)
+{
+    s->http->end(st);
+    (void)uv_timer_start(&s->http_timer, on_timer, 0, 0);
+}
+
+size_t http_stream_unsent(const struct srv *s, const struct srv_http_stream *st)
+{
+    return s->http->unsent(st);
 }

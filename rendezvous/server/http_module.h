@@ -9,28 +9,54 @@
 #include <sys/socket.h>
 
 /* Raised when anything below changes: a module of another build is refused. */
-#define SRV_HTTP_ABI 3
+#define SRV_HTTP_ABI 4
 #define SRV_HTTP_SYMBOL "muster_http_module"
+
+/* A request's body; what is larger gets 413. */
+#define SRV_HTTP_BODY_BYTES_MAX (1024U * 1024U)
+/* What the reader of a stream may leave unread. */
+#define SRV_HTTP_STREAM_BYTES_MAX (4U * 1024U * 1024U)
+
+struct srv_http_stream;
+
+/* Who writes an answer that has no end yet. */
+struct srv_http_writer {
+    /* The head is on its way: what is written to `st` follows it. */
+    void (*opened)(void *arg, struct srv_http_stream *st);
+    /* What was written is out, and there is room again. NULL: not asked for. */
+    void (*drained)(void *arg);
+    /* Called once, last of all: the peer is gone, the stream has ended, or it could not begin. */
+    void (*closed)(void *arg);
+    void *arg;
+};
 
 struct srv_http_answer {
     unsigned status;
     const char *content_type; /* Static. */
     const char *allow;        /* Value of the Allow field, or NULL. Static. */
+    const char *challenge;    /* Value of the WWW-Authenticate field, or NULL. Static. */
     const void *body;         /* Stays as it is until `release`; without one, for ever. */
     size_t body_bytes;
     void (*release)(
         void *arg); /* Called once when the last byte is out, or nobody wants it; or NULL. */
     void *release_arg;
+    struct srv_http_writer writer; /* With `opened` set: a stream, and `body` is not looked at. */
 };
 
-/* What is asked. Texts stay for the call; a body is never looked at. */
+/* What is asked. All texts stay for the call. */
 struct srv_http_request {
     const char *method;
-    const char *path;    /* Decoded, without what is behind a '?'. */
-    const char *host;    /* The Host field; "": there is none. */
-    const char *peer;    /* Numeric address of who asks. */
-    const char *job;     /* ?job=; NULL: not there. */
-    const char *timeout; /* ?timeout= */
+    const char *path;          /* Decoded, without what is behind a '?'. */
+    const char *host;          /* The Host field; "": there is none. */
+    const char *origin;        /* The Origin field; "": there is none. */
+    const char *authorization; /* The Authorization field; "": there is none. */
+    const char *content_type;  /* The Content-Type field; "": there is none. */
+    const char *peer;          /* Numeric address of who asks. */
+    const void *body;
+    size_t body_bytes;
+    void *connection; /* For query(). */
+    /* The value of NAME in the part behind '?', decoded, or NULL; see srv_query(). */
+    const char *(*query)(void *connection, const char *name);
 };
 
 /* The server's side: what is there to be answered. Always fills `ret`. */
@@ -54,6 +80,13 @@ struct srv_http_module {
     int64_t (*run)(struct srv_http *h);
     /* Close every connection and free. */
     void (*stop)(struct srv_http *h);
+    /* Append to a stream; goes out with the next run(). Returns 0, -ENOBUFS when the reader has
+     * left SRV_HTTP_STREAM_BYTES_MAX unread, -ENOMEM; nothing of `p` is taken then. */
+    int (*write)(struct srv_http_stream *st, const void *p, size_t n);
+    /* Bytes that are not out yet. */
+    size_t (*unsent)(const struct srv_http_stream *st);
+    /* What was written goes out, then the answer ends. `st` is no longer the writer's. */
+    void (*end)(struct srv_http_stream *st);
 };
 
 #endif

@@ -282,7 +282,7 @@ static const struct srv_job *find(const struct srv *s, struct mu_str id)
     return last;
 }
 
-bool incidents_get(struct srv *s, struct mu_str id, struct mu_buf *out)
+static bool get(const struct srv *s, struct mu_str id, struct mu_buf *out)
 {
     struct mu_json w;
     struct mu_buf text;
@@ -310,4 +310,19 @@ bool incidents_get(struct srv *s, struct mu_str id, struct mu_buf *out)
     (void)mu_buf_adds(out, "\n");
     mu_buf_fini(&text);
     return true;
+}
+
+void incidents_serve(struct srv *s,
+                     const struct srv_http_request *q,
+                     struct mu_str id,
+                     struct srv_http_answer *ret)
+{
+    (void)q;
+    struct mu_buf *page = answer_new();
+    if (page != NULL && !get(s, id, page)) {
+        answer_free(page);
+        *ret = answer_text(404, NULL, "{\"error\":\"there is no job of that id\"}\n");
+        return;
+    }
+    *ret = answer_body(200, page);
 }

@@ -12,6 +12,7 @@
  * state.c    jobs kept over a death, with --state-dir
  * module.c   finds the modules that are opened on demand
  * http.c     the module that speaks HTTP, opened at the first request
+ * routes.c   what is served over HTTP, and to whom
  * status.c   what GET /status answers
  * answer.c  answers over HTTP, with a body of their own or a text that stays
  * incidents.c  the records of rounds' ends, and GET /jobs/ID/incidents
@@ -301,6 +302,19 @@ struct srv {
     struct mu_log_limit log_rejected;
 };
 
+/* Serves a row of the table in routes.c. `name`: what stands for the "{...}" in its path. Always
+ * fills `ret`. */
+typedef void srv_serve_fn(struct srv *s,
+                          const struct srv_http_request *q,
+                          struct mu_str name,
+                          struct srv_http_answer *ret);
+
+/* What stands for NAME behind the '?'; NULL: nothing does. */
+static inline const char *srv_query(const struct srv_http_request *q, const char *name)
+{
+    return q->query(q->connection, name);
+}
+
 /* --- server.c --- */
 /* Carry out what was queued: output of agents and of the store, connections to be closed. Called at
  * the end of every callback. */
@@ -444,8 +458,8 @@ void incidents_note(struct srv_job *sj);
 int incidents_add(struct srv_job *sj, const struct job_incident *in);
 void incidents_unpack(const struct srv_incident *packed, struct job_incident *ret);
 void incidents_free(struct srv_job *sj);
-/* The answer to GET /jobs/ID/incidents. False: there is no such job. `out` is reset. */
-bool incidents_get(struct srv *s, struct mu_str id, struct mu_buf *out);
+/* GET /jobs/ID/incidents */
+srv_serve_fn incidents_serve;
 
 /* --- allow.c --- */
 /* What a request is about to do: look at jobs, or change one. */
@@ -457,8 +471,8 @@ enum srv_deed {
 const char *srv_forbids(const struct srv_http_request *q, enum srv_deed deed);
 
 /* --- drain.c --- */
-/* POST /nodes/NODE/drain. False: the path is another one. */
-bool drain_serve(struct srv *s, const struct srv_http_request *q, struct srv_http_answer *ret);
+/* POST /nodes/NODE/drain */
+srv_serve_fn drain_serve;
 
 /* --- answer.c --- */
 #define SRV_JSON_TYPE "application/json; charset=utf-8"
@@ -481,11 +495,22 @@ bool path_between(const char *path, const char *head, const char *tail, struct m
 /* Hand a connection whose first bytes are HTTP to the module. */
 void http_take(struct conn *c);
 void http_stop(struct srv *s);
+/* Write to a stream that a handler has begun (struct srv_http_writer); as the module's own
+ * functions, and it goes out with the loop's next turn. Not to be called once `closed` was. */
+int http_stream_write(struct srv *s, struct srv_http_stream *st, const void *p, size_t n);
+void http_stream_end(struct srv *s, struct srv_http_stream *st);
+size_t http_stream_unsent(const struct srv *s, const struct srv_http_stream *st);
+
+/* --- routes.c --- */
+/* Answer a request; `arg` is the server. */
+void routes_respond(void *arg, const struct srv_http_request *asked, struct srv_http_answer *ret);
 
 /* --- status.c --- */
 /* The answer to GET /status; see SRV_STATUS_REST. *ret stays as it is until status_release(). NULL
  * without memory. */
 struct srv_status *status_take(struct srv *s, struct mu_str *ret);
+/* GET /status */
+srv_serve_fn status_serve;
 void status_release(void *status);
 /* A cause as an object; null for MU_CAUSE_NONE. */
 void status_put_cause(struct mu_json *w, const struct mu_cause *c);

@@ -604,3 +604,16 @@ struct srv_status *status_take(struct srv *s, struct mu_str *ret)
     *ret = mu_str_of(s->status->text.p, s->status->text.n);
     return s->status;
 }
+
+void status_serve(struct srv *s,
+                  const struct srv_http_request *q,
+                  struct mu_str name,
+                  struct srv_http_answer *ret)
+{
+    struct mu_str text;
+    (void)q;
+    (void)name;
+    struct srv_status *st = status_take(s, &text);
+    *ret = st != NULL ? answer_owned(200, text, status_release, st)
+                      : answer_text(500, NULL, "{\"error\":\"no memory for the status\"}\n");
+}

@@ -306,8 +306,10 @@ def test_what_a_post_is_refused_for(job, server):
         assert got == code and text in answer["error"], (path, host, got, answer)
     got, headers, body = server.get(f"/nodes/{node}/drain")
     assert got == 405 and headers["Allow"] == "POST" and "only POST" in json.loads(body)["error"]
-    with pytest.raises((http.client.HTTPException, OSError)):  # Nobody wants a body: this one is too long.
-        post(server, f"/nodes/{node}/drain", None, b"x" * (1 << 20))
+    got, answer = post(server, f"/nodes/{node}/drain", None, b"x" * ((1 << 20) + 1))
+    assert got == 413 and "1 MiB" in answer["error"]
+    with pytest.raises((http.client.HTTPException, OSError)):  # It is not read to its end.
+        post(server, f"/nodes/{node}/drain", None, b"x" * (64 << 20))
     assert g.node(a)["drain"] is None
     for host in ("127.0.0.1", "[::1]:1", "localhost"):
         assert post(server, "/nodes/nobody/drain", host)[0] == 404

@@ -1,5 +1,6 @@
 """Whoever is no caller of ours disturbs nobody and leaves nothing behind."""
 import random
+import contextlib
 import socket
 
 import mulib
@@ -141,3 +142,20 @@ def test_half_closed_clients_are_gone(server):
     a.sock.shutdown(socket.SHUT_WR)
     a.expect_closed()
     c.close()
+
+
+def test_slow_questions_lock_nobody_out(server):
+    """More connections than there is room for, each of which sends a byte now and then: who asks in one piece is answered."""
+    slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(300)]
+    try:
+        for s in slow:
+            s.sendall(b"GET /status HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        for _ in range(5):
+            code, _, _ = server.get("/healthz")
+            assert code == 200
+            for s in slow:
+                with contextlib.suppress(OSError):
+                    s.sendall(b"x")
+    finally:
+        for s in slow:
+            s.close()

@@ -903,7 +903,8 @@ static void check_incident(struct world *w, struct sim_job *s)
         if (!s->fresh)
             check_charge(w, s);
     }
-    if (!news && s->charged && !restart && strcmp(in->decision, "abandon") != 0) {
+    bool spent = strcmp(in->decision, "abandon") == 0 && mu_cause_costs_restart(b->last.kind);
+    if (!news && s->charged && !restart && !spent) {
         s->restarts--; /* The better cause costs nothing, or ends the job. */
         b->charge_count -= b->charge_count > 0;
     }

@@ -1,0 +1,142 @@
+/* What is served over HTTP: one table of method, path and deed. "{id}" in a path stands for a name,
+ * which may have slashes in it. Each path may also begin with /v1, the version of this interface
+ * that stays as it is; without one it is the newest. */
+#include <string.h>
+
+#include "base/json.h"
+#include "rendezvous/server/internal.h"
+
+static void serve_health(struct srv *s,
+                         const struct srv_http_request *q,
+                         struct mu_str name,
+                         struct srv_http_answer *ret)
+{
+    (void)s;
+    (void)q;
+    (void)name;
+    *ret = answer_text(200, NULL, "{\"status\":\"ok\"}\n");
+}
+
+enum method {
+    GET = 1, /* And HEAD. */
+    POST = 2,
+    PUT = 4,
+    DELETE = 8
+};
+
+static const struct route {
+    enum method method;
+    const char *path;
+    enum srv_deed deed;
+    srv_serve_fn *serve;
+} routes[] = {
+    {GET, "/healthz", SRV_READS, serve_health},
+    {GET, "/status", SRV_READS, status_serve},
+    {GET, "/jobs/{id}/incidents", SRV_READS, incidents_serve},
+    {POST, "/nodes/{node}/drain", SRV_CHANGES, drain_serve},
+};
+
+static const struct {
+    const char *name;
+    enum method method;
+} methods[] = {{"GET", GET}, {"HEAD", GET}, {"POST", POST}, {"PUT", PUT}, {"DELETE", DELETE}};
+
+/* By the methods that a path has. */
+static const char *const allowed[] = {"",
+                                      "GET, HEAD",
+                                      "POST",
+                                      "GET, HEAD, POST",
+                                      "PUT",
+                                      "GET, HEAD, PUT",
+                                      "POST, PUT",
+                                      "GET, HEAD, POST, PUT",
+                                      "DELETE",
+                                      "GET, HEAD, DELETE",
+                                      "POST, DELETE",
+                                      "GET, HEAD, POST, DELETE",
+                                      "PUT, DELETE",
+                                      "GET, HEAD, PUT, DELETE",
+                                      "POST, PUT, DELETE",
+                                      "GET, HEAD, POST, PUT, DELETE"};
+
+static enum method method_of(const char *name)
+{
+    for (size_t i = 0; i < MU_COUNT(methods); i++)
+        if (strcmp(methods[i].name, name) == 0)
+            return methods[i].method;
+    return 0;
+}
+
+static bool matches(const char *pattern, const char *path, struct mu_str *name)
+{
+    const char *open = strchr(pattern, '{');
+    char head[64];
+    *name = mu_str_of("", 0);
+    if (open == NULL)
+        return strcmp(pattern, path) == 0;
+    size_t n = (size_t)(open - pattern);
+    const char *tail = strchr(open, '}') + 1;
+    MU_ASSERT(n < sizeof head);
+    memcpy(head, pattern, n);
+    head[n] = '\0';
+    return path_between(path, head, tail, name);
+}
+
+static struct srv_http_answer no_such_page(void)
+{
+    struct mu_buf *b = answer_new();
+    if (b != NULL) {
+        struct mu_json w;
+        mu_json_init(&w, b);
+        mu_json_open(&w, '{');
+        mu_json_kstr(&w, "error", "there is no such page");
+        mu_json_key(&w, "paths");
+        mu_json_open(&w, '[');
+        for (size_t i = 0; i < MU_COUNT(routes); i++)
+            if (i == 0 || strcmp(routes[i].path, routes[i - 1].path) != 0)
+                mu_json_str(&w, routes[i].path);
+        mu_json_close(&w, ']');
+        mu_json_close(&w, '}');
+        (void)mu_buf_adds(b, "\n");
+    }
+    return answer_body(404, b);
+}
+
+static struct srv_http_answer no_such_method(unsigned has)
+{
+    char text[96];
+    (void)snprintf(text, sizeof text, "only %s is served here", allowed[has]);
+    struct srv_http_answer a = answer_refusal(405, text);
+    a.allow = allowed[has];
+    return a;
+}
+
+static const char *without_version(const char *path)
+{
+    return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
+}
+
+void routes_respond(void *arg, const struct srv_http_request *asked, struct srv_http_answer *ret)
+{
+    struct srv *s = arg;
+    struct srv_http_request q = *asked;
+    struct mu_str name;
+    enum method method = method_of(q.method);
+    unsigned has = 0;
+    q.path = without_version(q.path);
+    for (size_t i = 0; i < MU_COUNT(routes); i++) {
+        const struct route *r = &routes[i];
+        if (!matches(r->path, q.path, &name))
+            continue;
+        has |= (unsigned)r->method;
+        if (r->method != method)
+            continue;
+        const char *why = srv_forbids(&q, r->deed);
+        if (why != NULL)
+            *ret = answer_refusal(403, why);
+        else
+            r->serve(s, &q, name, ret);
+        return;
+    }
+    *ret = has != 0 ? no_such_method(has) : no_such_page();
+}
