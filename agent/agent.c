@@ -33,6 +33,7 @@
 #include "base/mem.h"
 #include "base/addr.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/holder.h"
 #include "base/shown.h"
 
@@ -1306,8 +1307,12 @@ static int check_files(const struct agent_options *o,
     rlim_t wanted = needed + (!carried && o->last_lines > 0 ? output : 0);
     *ret_raised = false;
     *ret_inherit = false;
-    if (getrlimit(RLIMIT_NOFILE, ret) < 0 || ret->rlim_cur >= wanted)
+    if (getrlimit(RLIMIT_NOFILE, ret) < 0)
         return 0;
+    if (ret->rlim_cur >= wanted) {
+        mu_files_make_room(wanted);
+        return 0;
+    }
     *ret_inherit = ret->rlim_max < wanted;
     if (ret->rlim_max < needed)
         return mu_err_set(err, -EMFILE,
@@ -1317,6 +1322,7 @@ static int check_files(const struct agent_options *o,
     struct rlimit raised = {.rlim_cur = wanted < ret->rlim_max ? wanted : ret->rlim_max,
                             .rlim_max = ret->rlim_max};
     *ret_raised = setrlimit(RLIMIT_NOFILE, &raised) == 0;
+    mu_files_make_room(raised.rlim_cur);
     return 0;
 }
 

@@ -15,6 +15,7 @@
 #include "base/addr.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/files.h"
 #include "base/log.h"
 #include "base/manager.h"
 #include "rendezvous/server/options.h"
@@ -73,14 +74,17 @@ config_of(const struct srv_options *o, const char *host, const char *state_dir)
 
 /* --- the process --- */
 
-/* A connection is a descriptor: take as many as we may have. */
-static void raise_descriptor_limit(void)
+/* A connection is a descriptor: take as many as we may have. Where a thread writes states, the
+ * first thousands do not wait for the table to grow. */
+static void raise_descriptor_limit(const struct srv_options *o)
 {
     struct rlimit l;
     if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max) {
         l.rlim_cur = l.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &l); /* Else what we have must do; running out is handled. */
     }
+    if (o->state_dir != NULL)
+        mu_files_make_room(16384);
 }
 
 /* Written aside and renamed, so that whoever waits for the file reads a whole number. */
@@ -230,7 +234,7 @@ int main(int argc, char **argv)
     if (srv_options_check(&o, host, sizeof host, &err) < 0)
         return complain(&err, EXIT_USAGE);
     mu_log_setup(PROGRAM, o.log_level, o.log_format);
-    raise_descriptor_limit();
+    raise_descriptor_limit(&o);
     return serve(&o, host,
                  o.state_dir != NULL ? o.state_dir
                                      : default_state_dir(state_dir, sizeof state_dir));
