@@ -338,9 +338,15 @@ static void note_consequence(struct agent *a, const struct work_exit *e)
     a->consequence_count++;
 }
 
+static void tell_hung(struct agent *a);
+
 static void note_exit(void *arg, const struct work_exit *e)
 {
     struct agent *a = arg;
+    if (a->hangs && e->local_rank == a->hang.local_rank) {
+        a->hangs = false; /* That it hung comes first, whoever ended it: the hook, or a debugger. */
+        tell_hung(a);
+    }
     const struct talk_said *said = work_said(a->work, e->local_rank);
     struct life_event ev = {.type = LIFE_EV_WORKER_EXIT,
                             .local_rank = e->local_rank,
@@ -653,8 +659,6 @@ static void write_stacks(struct agent *a)
         }
     }
 }
-
-static void tell_hung(struct agent *a);
 
 static void on_stacks(void *arg)
 {

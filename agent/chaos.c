@@ -137,11 +137,12 @@ static bool to_text(struct mu_str value, char *dst, size_t cap)
 static int bad_span(const struct reader *rd, const char *name, struct mu_str value)
 {
     char shown[SHOWN];
-    return mu_err_set(rd->err, -EINVAL, "%s: %s=%s is no time up to a day: write 5s, 200ms or 2m",
-                      rd->what, name, mu_quote(shown, sizeof shown, value));
+    return mu_err_set(rd->err, -EINVAL,
+                      "%s: %s=%s is no time up to a day: write 5s, 200ms, 2m or 1h", rd->what, name,
+                      mu_quote(shown, sizeof shown, value));
 }
 
-/* 5s, 0.5s, 200ms, 2m; without a unit seconds. */
+/* 5s, 0.5s, 200ms, 2m, 1h; without a unit seconds. */
 static int
 read_span(const struct reader *rd, const char *name, struct mu_str value, int64_t *ret_ns)
 {
@@ -152,17 +153,16 @@ read_span(const struct reader *rd, const char *name, struct mu_str value, int64_
     if (n > 2 && memcmp(value.p + n - 2, "ms", 2) == 0) {
         unit_ns = NS_PER_S / 1000;
         n -= 2;
-    } else if (n > 1 && (value.p[n - 1] == 's' || value.p[n - 1] == 'm')) {
-        unit_ns = value.p[n - 1] == 'm' ? 60 * NS_PER_S : NS_PER_S;
-        n--;
+    } else if (n > 1 && strchr("smh", value.p[n - 1]) != NULL) {
+        char unit = value.p[--n];
+        unit_ns = (unit == 'h' ? 3600 : unit == 'm' ? 60 : 1) * NS_PER_S;
     }
     if (!to_text(mu_str_of(value.p, n), text, sizeof text))
         return bad_span(rd, name, value);
-    int64_t max_ns = DAY_NS / 60;
-    if (mu_parse_seconds(text, 0, unit_ns > NS_PER_S ? max_ns : DAY_NS, name, &ns, NULL) < 0)
+    int64_t units = unit_ns >= NS_PER_S ? unit_ns / NS_PER_S : 1;
+    if (mu_parse_seconds(text, 0, DAY_NS / units, name, &ns, NULL) < 0)
         return bad_span(rd, name, value);
-    ns = unit_ns > NS_PER_S ? ns * 60 : unit_ns < NS_PER_S ? ns / 1000 : ns;
-    *ret_ns = ns;
+    *ret_ns = unit_ns < NS_PER_S ? ns / 1000 : ns * units;
     return 0;
 }
 

@@ -50,6 +50,14 @@ def test_a_hook_of_the_user_is_run_for_each_worker_before_any_is_stopped(job, tm
     assert one["cause"]["kind"] == "no_progress" and one["trace"] == f"rank {one['cause']['rank']} local {one['cause']['rank']}\nlives\n"
 
 
+def test_a_hook_that_ends_the_worker_is_not_the_cause(job, server):
+    a = job.start(f"--rdzv=127.0.0.1:{server.port}", "--rdzv-id=h", "--nproc-per-node=1", SILENT, "--hang-hook=kill -9 $MUSTER_HANG_PID; echo shot; sleep 1",
+                  "--no-python", "/bin/sleep", "600")
+    assert a.wait() == 1
+    one = incident(server, "h")
+    assert one["cause"]["kind"] == "no_progress" and one["trace"] == "shot\n"
+
+
 def test_without_debuggers_proc_tells(job, tmp_path, server):
     a = job.start(f"--rdzv=127.0.0.1:{server.port}", "--rdzv-id=h", "--nproc-per-node=2", SILENT, "--no-python", "/bin/sleep", "600",
                   env=bin_with(tmp_path / "bin"))

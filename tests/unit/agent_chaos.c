@@ -185,8 +185,8 @@ static void test_times_have_units(void **state)
     static const struct {
         const char *text;
         int64_t ms;
-    } rows[] = {{"5s", 5000},   {"5", 5000},  {"0.25s", 250},
-                {"200ms", 200}, {"1.5ms", 1}, {"2m", 120000}};
+    } rows[] = {{"5s", 5000}, {"5", 5000},    {"0.25s", 250},   {"200ms", 200},
+                {"1.5ms", 1}, {"2m", 120000}, {"1.5h", 5400000}};
     for (size_t i = 0; i < MU_COUNT(rows); i++) {
         char text[64];
         (void)snprintf(text, sizeof text, " cut\tfor=%s ;; ", rows[i].text);
@@ -213,7 +213,7 @@ static void test_bad_rules_get_a_sentence(void **state)
         {"kill rank=-1", "rank=\"-1\" is no whole number"},
         {"kill rank=", "rank=\"\" is no whole number"},
         {"kill rank=1 rank=2", "rank stands twice in one rule of kill"},
-        {"cut for=soon", "for=\"soon\" is no time up to a day: write 5s, 200ms or 2m"},
+        {"cut for=soon", "for=\"soon\" is no time up to a day: write 5s, 200ms, 2m or 1h"},
         {"cut for=ms", "is no time"},
         {"cut for=25000m", "is no time"},
         {"cut for=0", "for=0 makes no sense"},
