@@ -81,6 +81,7 @@
     INT(round_spent, -1, MU_RESTARTS_MAX, 0, -1,                                                   \
         "resume: how many of them counted against the budget then; -1: all")                       \
     INT(round_fence_ms, 0, INT64_C(86400000000), 0, 0, "resume: that round's fence time")          \
+    INT(round_begun_ms, 0, INT64_C(1) << 53, 0, 0, "resume: what its START said; 0: not known")    \
     INT(round_seen, 0, UINT32_MAX, 0, 0, "highest round number of this job it has heard of")       \
     INT(round_halt_step, -1, INT32_MAX, 0, -1,                                                     \
         "resume: the step after which its workers were told to stop; -1: they were not")           \
@@ -116,6 +117,10 @@
         "how many of these count against the budget now; -1: all")                                 \
     STR(lead_addr, MU_HOST_BYTES, 1, "where the lead serves the worker store (MASTER_ADDR)")       \
     INT(lead_port, 0, 65535, 1, 0, "and on which port (MASTER_PORT)")                              \
+    INT(begun_ms, 0, INT64_C(1) << 53, 0, 0,                                                       \
+        "when the server began it, ms since 1970: tells rounds of one number apart, where a "      \
+        "server "                                                                                  \
+        "lost its memory between them")                                                            \
     INT(fence_ms, 1, INT64_C(86400000000), 1, 3000,                                                \
         "silence this round allows; an agent stops its workers after 0.7 of it")                   \
     INT(reach_ms, 0, 86400000, 0, 0,                                                               \

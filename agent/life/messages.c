@@ -42,6 +42,7 @@ static void fill_hello(const struct life *l, struct ctl_hello *h)
     h->round_restarts = l->start.restarts;
     h->round_spent = l->start.spent;
     h->round_fence_ms = l->start.fence_ms;
+    h->round_begun_ms = l->start.begun_ms;
     h->round_halt_step = l->halt_step;
     h->round_halted = l->halted;
     if (l->has_cause && !l->failure_untold)

@@ -140,7 +140,7 @@ int drain_resume(struct job *j, int64_t now_ns)
 void drain_hear(struct job *j, uint32_t slot, const struct ctl_hello *h)
 {
     struct job_node *n = &j->nodes[slot];
-    if (!n->in_round || h->round != j->round)
+    if (!n->in_round || !hello_of_our_round(j, h))
         return;
     n->halted = n->halted || h->round_halted != 0;
     if (j->halt_step < 0)

@@ -27,6 +27,12 @@ static bool names_round(const struct ctl_hello *h)
     return h->round > 0 && h->round_nodes > h->round_node_rank;
 }
 
+bool hello_of_our_round(const struct job *j, const struct ctl_hello *h)
+{
+    bool known = h->round_begun_ms != 0 && j->round_started_unix_ms != 0;
+    return h->round == j->round && (!known || h->round_begun_ms == j->round_started_unix_ms);
+}
+
 /* Does this hello bring live processes of a round? */
 static bool brings_round(const struct ctl_hello *h)
 {
@@ -138,7 +144,7 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
 {
     struct job_node *n = &j->nodes[slot];
     uint32_t rank = (uint32_t)h->round_node_rank;
-    if (h->round != j->round || rank >= j->round_nodes || j->members[rank] != JOB_NO_NODE) {
+    if (!hello_of_our_round(j, h) || rank >= j->round_nodes || j->members[rank] != JOB_NO_NODE) {
         if (brings_round(h))
             stop_stale(j, slot);
         return 0;
@@ -161,6 +167,7 @@ static int take_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
 static void expect_round(struct job *j, int64_t now_ns, const struct ctl_hello *h)
 {
     j->round = (uint32_t)h->round;
+    j->round_started_unix_ms = h->round_begun_ms;
     j->round_nodes = (uint32_t)h->round_nodes;
     budget_recover(j, now_ns, h);
     int64_t fence_ns = h->round_fence_ms * NS_PER_MS;
@@ -218,7 +225,10 @@ static int recover_later_round(struct job *j, int64_t now_ns, const struct ctl_h
  * id. */
 static bool is_later(const struct job *j, const struct ctl_hello *h)
 {
-    return names_round(h) && h->round > j->round && (!j->loaded || brings_round(h));
+    bool began_later = h->round == j->round && !hello_of_our_round(j, h) &&
+                       h->round_begun_ms > j->round_started_unix_ms;
+    return names_round(h) && (h->round > j->round || began_later) &&
+           (!j->loaded || brings_round(h));
 }
 
 int job_unexpect(struct job *j, struct job_node *n)
@@ -234,7 +244,7 @@ int job_unexpect(struct job *j, struct job_node *n)
 static int expected_member(struct job *j, uint32_t slot, const struct ctl_hello *h)
 {
     struct job_node *n = &j->nodes[slot];
-    if (h->round == j->round) {
+    if (hello_of_our_round(j, h)) {
         roster_set(j, slot, states[h->round_state]);
         if (h->round_cause.kind != MU_CAUSE_NONE)
             job_new_cause(j, &h->round_cause, NULL);
@@ -274,7 +284,7 @@ int row_recover_hello(struct job *j, int64_t now_ns, const struct job_event *ev,
     const struct job_node *n = &j->nodes[slot];
     if (later) /* What we know is older than what happened since: it could not be kept. */
         return recover_later_round(j, now_ns, h);
-    if (n->in_round && (n->expected || h->round != j->round))
+    if (n->in_round && (n->expected || !hello_of_our_round(j, h)))
         return expected_member(j, slot, h);
     if (!n->in_round && n->state == JOB_NODE_STOPPING && !brings_round(h))
         roster_set(j, slot, JOB_NODE_WAITING);
@@ -323,7 +333,7 @@ int row_resume_round(struct job *j, int64_t now_ns, const struct job_event *ev, 
 static int run_member_back(struct job *j, uint32_t slot, const struct ctl_hello *h)
 {
     const struct job_node *n = &j->nodes[slot];
-    if (h->round != j->round) {
+    if (!hello_of_our_round(j, h)) {
         if (brings_round(h)) { /* It never heard that its older round was over. */
             job_node_cause(j, MU_CAUSE_NODE_SILENT, n);
             return JOB_EV_BROKEN;
@@ -368,8 +378,10 @@ int row_run_hello(struct job *j, int64_t now_ns, const struct job_event *ev, str
     if (slot != JOB_NO_NODE) {
         if (take_back(j, now_ns, slot, ev) < 0)
             return -ENOMEM;
-        if (j->nodes[slot].in_round)
+        if (j->nodes[slot].in_round) {
+            j->fresh_from = j->arrivals; /* The job lives: who came meanwhile came to it. */
             return run_member_back(j, slot, h);
+        }
         if (brings_round(h))
             stop_stale(j, slot);
         else if (j->nodes[slot].state == JOB_NODE_STOPPING)
@@ -409,6 +421,18 @@ static int leave_for_later_round(struct job *j, uint32_t slot)
     return owed ? job_accounted(j) : 0;
 }
 
+/* It had stopped its own workers, since it was not heard: who missed them failed for that, and no
+ * restart is spent. */
+static void hear_fence(struct job *j, uint32_t slot, const struct ctl_hello *h)
+{
+    struct job_node *n = &j->nodes[slot];
+    if (!hello_of_our_round(j, h) || h->round_cause.kind != MU_CAUSE_NODE_SILENT)
+        return;
+    struct mu_cause c = job_cause_of_node(MU_CAUSE_NODE_SILENT, n);
+    (void)mu_strcopy(c.message, sizeof c.message, h->round_cause.message);
+    job_weigh_own_end(j, n, &c);
+}
+
 int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, struct mu_err *err)
 {
     const struct ctl_hello *h = &ev->msg->u.hello;
@@ -424,7 +448,7 @@ int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, st
         struct job_node *n = &j->nodes[slot];
         uint32_t rank = (uint32_t)h->round_node_rank;
         /* A member that a recovering server had not met yet. */
-        if (h->round == j->round && !j->missing_fenced && rank < j->round_nodes &&
+        if (hello_of_our_round(j, h) && !j->missing_fenced && rank < j->round_nodes &&
             j->members[rank] == JOB_NO_NODE) {
             j->members[rank] = slot;
             n->in_round = true;
@@ -453,6 +477,7 @@ int row_stop_hello(struct job *j, int64_t now_ns, const struct job_event *ev, st
     }
     if (brings_round(h) && h->round > j->round)
         return leave_for_later_round(j, slot);
+    hear_fence(j, slot, h);
     if (brings_round(h)) {
         job_send(j, slot, CTL_STOP); /* STOP may have been lost. */
         return 0;

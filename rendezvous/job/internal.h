@@ -10,6 +10,12 @@
     INT64_C(500000000)        /* Where a round has just ended: who is it that is missing? */
 #define ROUND_MAX 2147483647U /* The server counts them one by one: no job gets near. */
 
+/* --- hello.c: who comes back --- */
+
+/* Is this agent in the round that we know? A server without memory counts from 1 again, so that
+ * two rounds may have one number: when they began tells them apart. */
+bool hello_of_our_round(const struct job *j, const struct ctl_hello *h);
+
 /* --- roster.c: who is here --- */
 
 /* Refuse what cannot be: specs that differ, a rank that is taken. Changes nothing. */
@@ -138,6 +144,9 @@ void job_weigh_cause(struct job *j,
                      struct job_node *n,
                      const struct mu_cause *c,
                      const struct job_words *words);
+/* What a node says of its own end counts whenever it comes, as long as the round is being stopped.
+ */
+void job_weigh_own_end(struct job *j, struct job_node *teller, const struct mu_cause *c);
 /* The same worker's failure again, with words that were not known before. */
 void job_add_words(struct job *j, const struct job_words *words);
 /* STOPPING: another cause stands; nobody is to believe in the former. */

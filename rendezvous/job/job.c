@@ -336,6 +336,7 @@ static void fill_start(const struct job *j, const struct job_node *n, struct ctl
     m->lead_port = j->lead_port;
     m->reach_ms = j->reach_ns / NS_PER_MS;
     m->fence_ms = j->fence_ns / NS_PER_MS;
+    m->begun_ms = j->round_started_unix_ms;
     (void)mu_strcopy(m->lead_addr, sizeof m->lead_addr, j->lead_addr);
 }
 

@@ -319,8 +319,9 @@ struct job {
     uint32_t *
         index; /* Hash of a node id -> first slot of its chain; node_cap entries, a power of two. */
     uint64_t arrivals;
-    uint32_t waiting; /* Nodes that could be in a next round: WAITING, connected, healthy, and
-                         neither late nor set aside. */
+    uint64_t fresh_from; /* Who arrived before that is not fresh. */
+    uint32_t waiting;    /* Nodes that could be in a next round: WAITING, connected, healthy, and
+                            neither late nor set aside. */
     struct job_blamed *blamed; /* JOB_BLAMED_MAX, oldest first; NULL: nobody was yet. */
     uint32_t blamed_count;
     uint32_t aside_count;

@@ -73,6 +73,7 @@ int row_begin_round(struct job *j, int64_t now_ns, const struct job_event *ev, s
     j->halt_ask_until_ns = NEVER;
     for (uint32_t r = 0; r < j->round_nodes; r++) {
         struct job_node *n = &j->nodes[j->members[r]];
+        n->fresh = false;
         n->in_round = true;
         n->had_round = true;
         n->started_unix_ms = 0;
@@ -154,7 +155,7 @@ static bool is_deserted(const struct job *j)
         const struct job_node *n = &j->nodes[i];
         if (!n->used || n->state == JOB_NODE_LOST)
             continue;
-        if (!n->fresh)
+        if (!n->fresh || n->order < j->fresh_from)
             return false;
         fresh++;
     }

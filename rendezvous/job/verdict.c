@@ -150,13 +150,12 @@ void job_add_words(struct job *j, const struct job_words *words)
     job_explain_incident(j);
 }
 
-void job_weigh_cause(struct job *j,
-                     int64_t now_ns,
-                     struct job_node *teller,
-                     const struct mu_cause *c,
-                     const struct job_words *words)
+static void weigh(struct job *j,
+                  bool at_once,
+                  struct job_node *teller,
+                  const struct mu_cause *c,
+                  const struct job_words *words)
 {
-    bool at_once = now_ns - j->since_ns <= MU_SETTLE_NS;
     const struct job_node *n = teller;
     remember(j, teller, c, words, at_once);
     if (!knows_cause(j))
@@ -181,4 +180,19 @@ void job_weigh_cause(struct job *j,
     }
     if (best != &j->cause)
         supersede(j, best, best_words);
+}
+
+void job_weigh_cause(struct job *j,
+                     int64_t now_ns,
+                     struct job_node *teller,
+                     const struct mu_cause *c,
+                     const struct job_words *words)
+{
+    weigh(j, now_ns - j->since_ns <= MU_SETTLE_NS, teller, c, words);
+}
+
+void job_weigh_own_end(struct job *j, struct job_node *teller, const struct mu_cause *c)
+{
+    static const struct job_words none;
+    weigh(j, true, teller, c, &none);
 }

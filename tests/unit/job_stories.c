@@ -240,6 +240,115 @@ static void test_a_hello_that_was_overtaken_changes_nothing(void **state)
 }
 
 /* Processor time of a gathering of 16,000 nodes with that many roles. */
+static void away(struct story *s, uint32_t slot, bool dead)
+{
+    assert_int_equal(give(s, (struct job_event){.type = dead ? JOB_EV_NODE_DEAD : JOB_EV_NODE_AWAY,
+                                                .node = slot}),
+                     0);
+}
+
+static void fails(struct story *s, uint32_t slot, int32_t rank, int32_t blame)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_FAILED);
+    m.u.failed.round = s->job.round;
+    m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
+    m.u.failed.cause.exit_code = 7;
+    m.u.failed.cause.rank = rank;
+    m.u.failed.cause.blame = blame;
+    assert_int_equal(
+        give(s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = slot, .msg = &m}), 0);
+}
+
+static void stopped(struct story *s, uint32_t slot)
+{
+    struct ctl_msg m;
+    ctl_init(&m, CTL_STOPPED);
+    m.u.stopped.round = s->job.round;
+    assert_int_equal(give(s, (struct job_event){.type = JOB_EV_STOPPED, .node = slot, .msg = &m}),
+                     0);
+}
+
+static void test_a_spare_that_takes_over_spends_the_same_budget(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    struct ctl_msg a = hello_of("a", 1);
+    struct ctl_msg b = hello_of("b", 1);
+    a.u.hello.nodes_min = a.u.hello.nodes_max = b.u.hello.nodes_min = b.u.hello.nodes_max = 1;
+    uint32_t slot_a = join(&s, &a);
+    away(&s, slot_a, false);
+    uint32_t slot_b = join(&s, &b); /* Nobody of the round is connected. */
+    a.u.hello.round = a.u.hello.round_seen = a.u.hello.round_nodes = 1;
+    (void)join(&s, &a);
+    fails(&s, slot_a, 0, -1);
+    stopped(&s, slot_a);
+    assert_int_equal(s.job.round, 2);
+    assert_int_equal(s.job.restarts, 1);
+    away(&s, slot_a, true);
+    assert_int_equal(s.job.round, 3);
+    assert_int_equal(s.job.restarts, 1);
+    fails(&s, slot_b, 0, -1);
+    stopped(&s, slot_b);
+    assert_int_equal(s.job.state, JOB_FAILED);
+    end(&s);
+}
+
+static void test_who_missed_a_node_that_fenced_itself_spends_nothing(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    struct ctl_msg a = hello_of("a", 1);
+    struct ctl_msg b = hello_of("b", 1);
+    uint32_t slot_a = join(&s, &a);
+    uint32_t slot_b = join(&s, &b);
+    assert_int_equal(s.job.state, JOB_RUNNING);
+    away(&s, slot_a, false);
+    fails(&s, slot_b, 2, 0);
+    assert_int_equal(s.job.restarts, 1);
+    s.now += 5 * SEC; /* It was away for long. */
+    a.u.hello.round = a.u.hello.round_seen = 1;
+    a.u.hello.round_nodes = 2;
+    a.u.hello.round_state = 3;
+    a.u.hello.round_cause.kind = MU_CAUSE_NODE_SILENT;
+    (void)join(&s, &a);
+    assert_int_equal(s.job.restarts, 0);
+    assert_int_equal(s.job.cause.kind, MU_CAUSE_NODE_SILENT);
+    stopped(&s, slot_b);
+    assert_int_equal(s.job.round, 2);
+    assert_int_equal(s.job.restarts, 0);
+    end(&s);
+}
+
+/* A server without memory counts from 1 again: "a" was in round 1 of its former life, "b" is in
+ * round 1 of this one, which another member of it runs too. */
+static void test_two_rounds_of_one_number_are_two(void **state)
+{
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        struct story s;
+        struct ctl_msg of_old = resuming("a", 1, 0, 3);
+        struct ctl_msg of_new = resuming("b", 1, 1, 0);
+        begin(&s);
+        of_old.u.hello.round_begun_ms = 1000;
+        of_new.u.hello.round_begun_ms = 2000;
+        uint32_t slot_old = join(&s, first == 0 ? &of_old : &of_new);
+        uint32_t slot_new = join(&s, first == 0 ? &of_new : &of_old);
+        if (first > 0) {
+            uint32_t swap = slot_old;
+            slot_old = slot_new;
+            slot_new = swap;
+        }
+        assert_int_equal(s.job.state, JOB_RECOVERING);
+        assert_int_equal(s.job.pending, 1);
+        assert_false(s.job.nodes[slot_old].in_round);
+        assert_true(s.job.nodes[slot_new].in_round);
+        end(&s);
+    }
+}
+
 static double cost_of_roles(int roles)
 {
     struct story s;
@@ -282,6 +391,9 @@ int main(void)
         cmocka_unit_test(test_a_failure_of_a_foreign_kind_costs_a_restart_too),
         cmocka_unit_test(test_a_spare_is_told_what_it_waits_for),
         cmocka_unit_test(test_a_hello_that_was_overtaken_changes_nothing),
+        cmocka_unit_test(test_a_spare_that_takes_over_spends_the_same_budget),
+        cmocka_unit_test(test_who_missed_a_node_that_fenced_itself_spends_nothing),
+        cmocka_unit_test(test_two_rounds_of_one_number_are_two),
         cmocka_unit_test(test_a_role_for_each_of_sixteen_thousand_nodes_costs_no_more_than_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
