@@ -307,7 +307,7 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
         add_argument(b, v);
         (void)mu_buf_addf(b, " [options]\n\n%s%s.\n",
                           verb == CLI_DRAIN   ? "Asks the server to "
-                          : verb == CLI_TOKEN ? "To "
+                          : verb == CLI_TOKEN ? "Does this: "
                                               : "Shows ",
                           v->doc);
         cli_help_words(b, verb);

@@ -137,10 +137,19 @@ def try_http(there, what, token, mode_has_token):
     return json.loads(body)["error"]
 
 
-def walk(server, mode, option=None):
+class Far:
+    """A server on another host; for the lab, whose hosts walk the table by these words."""
+
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def connect(self, host=None):
+        return socket.create_connection((host or self.host, self.port), timeout=mulib.PATIENCE)
+
+
+def walk(server, mode, option=None, hosts=("127.0.0.1", *OWN[:1])):
     """Each row, by each caller. Returns how many were tried."""
     tried = 0
-    hosts = ["127.0.0.1", *OWN[:1]]
     for listener, what, bare, role, optional in ROWS:
         if listener == "control" and f"### {what.split(':')[0]} " not in text_of("docs", "protocol.md"):
             continue  # The table knows a message that comes with service mode.
