@@ -13,6 +13,7 @@
 #include "base/str.h"
 
 #define CREDENTIAL "muster-token"
+#define CREDENTIALS "/run/credentials" /* Where systemd has those of its services. */
 #define PATH_BYTES 4096
 
 static int digit(char c)
@@ -68,6 +69,13 @@ static int take(const char *text, size_t n, struct mu_token *ret)
     return 0;
 }
 
+static bool lies_in(const char *path, const char *folder)
+{
+    size_t n = folder != NULL ? strlen(folder) : 0;
+    return n > 0 && folder[0] == '/' && strncmp(path, folder, n) == 0 && path[n] == '/' &&
+           strstr(path, "/../") == NULL;
+}
+
 static int read_file(const char *path, bool foreign, struct mu_token *ret, struct mu_err *err)
 {
     char text[MU_TOKEN_DIGITS + 8];
@@ -95,7 +103,7 @@ static int read_file(const char *path, bool foreign, struct mu_token *ret, struc
 
 int mu_token_read(const char *path, struct mu_token *ret, struct mu_err *err)
 {
-    return read_file(path, false, ret, err);
+    return read_file(path, lies_in(path, CREDENTIALS), ret, err);
 }
 
 int mu_token_read_daemon(const char *named,
@@ -106,7 +114,8 @@ int mu_token_read_daemon(const char *named,
     char path[PATH_BYTES];
     *ret = (struct mu_token){""};
     if (named != NULL) {
-        int r = read_file(named, false, ret, err);
+        bool foreign = lies_in(named, CREDENTIALS) || lies_in(named, credentials);
+        int r = read_file(named, foreign, ret, err);
         return r < 0 ? (mu_err_wrap(err, "--token-file"), r) : 0;
     }
     if (credentials == NULL || credentials[0] != '/')

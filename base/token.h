@@ -20,7 +20,8 @@ static inline bool mu_token_is_set(const struct mu_token *t)
     return t->text[0] != '\0';
 }
 
-/* Read a token's file, which nobody but its owner, us or root, may read. `path` stands in the
+/* Read a token's file, which nobody but its owner, us or root, may read; systemd's credentials,
+ * which it shows to a service's user by an ACL, may have a group's right. `path` stands in the
  * sentence. Returns 0, -ENOENT, -EACCES, or another negative errno; *ret is written on success. */
 int mu_token_read(const char *path, struct mu_token *ret, struct mu_err *err);
 

@@ -434,8 +434,7 @@ static void handle_message(struct agent *a, const struct ctl_msg *m)
             misbehaved(a, "a second hello on one connection");
             return;
         }
-        struct srv_caller who = {.local = srv_is_local(&a->conn->addr), .proven = a->proven};
-        why = srv_denies(s, SRV_JOINS, who);
+        why = srv_denies_agent(a, SRV_JOINS);
         if (why != NULL) {
             misbehaved(a, why);
             return;

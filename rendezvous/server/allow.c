@@ -44,6 +44,7 @@ static const struct rule rules[SRV_DEED_COUNT] = {
     [SRV_STORES]  = {STORE,   ANYONE, LOCAL,  OPEN_STORE, ANYONE, "every command of the TCPStore protocol"},
     [SRV_LIVES]   = {HTTP,    ANYONE, ANYONE, NO_OPTION,  ANYONE, NULL},
     [SRV_READS]   = {HTTP,    ANYONE, ANYONE, READ_TOKEN, HOLDER, NULL},
+    [SRV_READS_OUTPUT] = {HTTP, LOCAL, HOLDER, NO_OPTION, HOLDER, NULL},
     [SRV_LOOKS]   = {HTTP,    LOCAL,  HOLDER, NO_OPTION,  HOLDER, NULL},
     [SRV_CHANGES] = {HTTP,    LOCAL,  HOLDER, NO_OPTION,  HOLDER, NULL},
 };
@@ -102,10 +103,10 @@ bool srv_is_local(const struct in6_addr *a)
     return IN6_IS_ADDR_LOOPBACK(a) || (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127);
 }
 
-bool srv_allows_offer(const struct srv *s, const struct in6_addr *peer, bool proven)
+const char *srv_denies_agent(const struct agent *a, enum srv_deed deed)
 {
-    struct srv_caller who = {.local = srv_is_local(peer), .proven = proven};
-    return srv_denies(s, SRV_OFFERS, who) == NULL;
+    struct srv_caller who = {.local = srv_is_local(&a->conn->addr), .proven = a->proven};
+    return srv_denies(a->conn->srv, deed, who);
 }
 
 /* --- HTTP --- */

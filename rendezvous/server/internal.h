@@ -472,13 +472,14 @@ srv_serve_fn incidents_serve;
 /* --- allow.c --- */
 /* What a caller is about to do; the table says who may. */
 enum srv_deed {
-    SRV_JOINS,   /* An agent joins a job. */
-    SRV_OFFERS,  /* A node offers itself for jobs (service mode). */
-    SRV_STORES,  /* A client of the store, in PyTorch's protocol. */
-    SRV_LIVES,   /* HTTP: is anybody there? */
-    SRV_READS,   /* HTTP: looks at jobs and nodes. */
-    SRV_LOOKS,   /* HTTP: looks into the store. */
-    SRV_CHANGES, /* HTTP: starts, stops or changes something. */
+    SRV_JOINS,        /* An agent joins a job. */
+    SRV_OFFERS,       /* A node offers itself for jobs (service mode). */
+    SRV_STORES,       /* A client of the store, in PyTorch's protocol. */
+    SRV_LIVES,        /* HTTP: is anybody there? */
+    SRV_READS,        /* HTTP: looks at jobs and nodes. */
+    SRV_READS_OUTPUT, /* HTTP: looks at what jobs write. */
+    SRV_LOOKS,        /* HTTP: looks into the store. */
+    SRV_CHANGES,      /* HTTP: starts, stops or changes something. */
     SRV_DEED_COUNT
 };
 struct srv_caller {
@@ -492,8 +493,8 @@ static inline bool srv_has_token(const struct srv *s)
 bool srv_is_local(const struct in6_addr *a);
 /* NULL: it may. Else one sentence why not, and what to do. */
 const char *srv_denies(const struct srv *s, enum srv_deed deed, struct srv_caller who);
-/* May who is at `peer`, and has (`proven`) shown the token, offer itself? Why not: srv_denies(). */
-bool srv_allows_offer(const struct srv *s, const struct in6_addr *peer, bool proven);
+/* The same of who is behind a control connection: SRV_JOINS, SRV_OFFERS. */
+const char *srv_denies_agent(const struct agent *a, enum srv_deed deed);
 /* A request over HTTP. 0: it may; else the answer's status, and the sentence in *ret_why. */
 unsigned srv_forbids(struct srv *s,
                      const struct srv_http_request *q,

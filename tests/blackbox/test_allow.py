@@ -587,6 +587,8 @@ def test_the_store_over_http_is_the_store(start_server, tmp_path):
     assert b"\x1b" not in body and listed["keys"][2]["key"].startswith("from-tcp\n")
     code, _, body = ask(server, "GET", "/v1/store?prefix=a%2F", token=TOKEN)
     assert [k["key"] for k in json.loads(body)["keys"]] == ["a/b ä"]
+    for key, named in (("n%00ul", "n%00ul"), ("%", "%"), ("%4", "%4"), ("%zz", "%zz"), ("a%2", "a%2"), ("%2525", "%25"), ("x%0Ay", "x\ny"), ("+", "+")):
+        assert json.loads(put(key, b"1")[2])["key"] == named and store.get(named.encode()) == b"1", key
     # Who waits is woken; a queue has no value.
     store.send(mulib.WAIT, ("Q", 1), b"due")
     assert put("due", b"1")[0] == 200 and store.take("B") == 0

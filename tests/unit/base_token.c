@@ -108,6 +108,8 @@ static void test_daemons_take_the_named_file_then_the_credential_then_none(void 
     assert_int_equal(rename(path, credential), 0);
     assert_int_equal(mu_token_read_daemon(NULL, folder, &t, &err), 0);
     assert_true(mu_token_is_set(&t));
+    assert_int_equal(mu_token_read_daemon(credential, folder, &t, &err), 0);
+    assert_int_equal(mu_token_read_daemon(credential, NULL, &t, &err), -EPERM);
     assert_int_equal(mu_token_read_daemon(path, folder, &t, &err), -ENOENT);
     assert_false(mu_token_is_set(&t));
     assert_int_equal(chmod(credential, 0444), 0);
