@@ -100,7 +100,8 @@ struct agent {
     char tail[MU_TAIL_BYTES];        /* More of them, for the record. */
     struct work_exit consequences[CONSEQUENCES_MAX]; /* Failed by themselves while being stopped. */
     uint32_t consequence_count;
-    bool leaving; /* EXIT was decided: handles are being closed. */
+    bool leaving;            /* EXIT was decided: handles are being closed. */
+    struct mu_prover prover; /* No token: none is asked for. */
     bool link_open;
     bool work_open;
     bool output_open;
@@ -1256,8 +1257,11 @@ static int make_link(struct agent *a, struct mu_err *err)
             return mu_err_wrap(err, "--standalone");
         server = (struct mu_endpoint){.host = "127.0.0.1", .port = port, .has_port = true};
     }
-    return link_new(&a->loop, &server, &e, &a->link) < 0 ? mu_err_set(err, -ENOMEM, "no memory")
-                                                         : 0;
+    if (link_new(&a->loop, &server, &e, &a->link) < 0)
+        return mu_err_set(err, -ENOMEM, "no memory");
+    if (mu_token_is_set(&a->prover.token))
+        link_use_token(a->link, &a->prover);
+    return 0;
 }
 
 /* Under nohup(1) the end of the terminal is no reason to end. torchrun ends all the same. */
@@ -1419,6 +1423,16 @@ static int exit_status_of(const struct agent *a)
     return c->kind == MU_CAUSE_WORKER_SIGNAL ? 128 + c->signo : a->life.exit_status;
 }
 
+static int take_token(struct agent *a, struct mu_err *err)
+{
+    struct mu_token token;
+    int r = mu_token_read_daemon(a->o->token_file, getenv("CREDENTIALS_DIRECTORY"), &token, err);
+    if (r == 0 && mu_token_is_set(&token))
+        r = mu_prover_init(&a->prover, &token, NULL, err);
+    mu_token_wipe(&token);
+    return r;
+}
+
 int agent_run(const struct agent_options *options, struct warden *warden, const char *name)
 {
     static struct agent a; /* One a process; big. */
@@ -1428,6 +1442,10 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
         say_err(&a, &err);
         return 1;
     }
+    if (take_token(&a, &err) < 0) {
+        say_err(&a, &err);
+        return 2;
+    }
     int made = uv_loop_init(&a.loop);
     if (made < 0) {
         (void)mu_err_set(&err, made, "cannot start: %s", uv_strerror(made));
@@ -1435,6 +1453,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
         return 1;
     }
     hosting_init(&a.hosting, &a.loop);
+    a.hosting.token = &a.prover.token;
     a.hosting.store_port_wanted = options->store_port;
     a.reach = (struct reach){.loop = &a.loop, .on_result = on_reach, .arg = &a};
     (void)uv_timer_init(&a.loop, &a.timer);
@@ -1460,6 +1479,7 @@ int agent_run(const struct agent_options *options, struct warden *warden, const 
     forget_failures(&a);
     free(a.failed);
     plan_free(a.plan);
+    mu_prover_fini(&a.prover);
     life_fini(&a.life);
     stacks_fini(&a.stacks);
     (void)uv_loop_close(&a.loop);

@@ -33,6 +33,7 @@ int hosting_serve_rdzv(
     struct hosting *h, const char *host, uint16_t port, uint16_t *ret_port, struct mu_err *err)
 {
     struct srv_config c = config_for(SRV_ALL, host, port);
+    c.token = h->token;
     int r = srv_start(h->loop, &c, &h->rdzv, err);
     if (r == 0)
         *ret_port = srv_port(h->rdzv);
@@ -61,6 +62,7 @@ void hosting_store_at_rdzv(struct hosting *h)
 {
     MU_ASSERT(h->rdzv != NULL && h->next_store_fd < 0);
     h->store_at_rdzv = true;
+    srv_open_store(h->rdzv); /* Workers elsewhere were promised it. */
 }
 
 int hosting_reserve_store(struct hosting *h, uint16_t *ret_port, struct mu_err *err)

@@ -11,13 +11,15 @@
 
 #include "base/err.h"
 
+struct mu_token;
 struct srv;
 
 struct hosting {
     uv_loop_t *loop;
-    struct srv *rdzv;  /* NULL: not hosted here. */
-    struct srv *store; /* Of the round that we lead; NULL: none. */
-    int life_fd;       /* Listens as long as this process lives; -1: does not. */
+    const struct mu_token *token; /* Of the rendezvous, if it is hosted here; NULL: none. */
+    struct srv *rdzv;             /* NULL: not hosted here. */
+    struct srv *store;            /* Of the round that we lead; NULL: none. */
+    int life_fd;                  /* Listens as long as this process lives; -1: does not. */
     uint16_t life_port;
     bool life_at_all;    /* At every address. */
     int next_store_fd;   /* Bound and listening for a round to come; -1: none. */

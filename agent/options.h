@@ -94,6 +94,7 @@ struct agent_options {
     bool serves_everywhere;      /* If this agent serves: at every address, not at endpoint's. */
     int is_host; /* rdzv-conf is_host: 1 serve the rendezvous here, 0 never, -1 find out. */
     const char *local_addr;  /* NULL: not given. */
+    const char *token_file;  /* NULL: not given. */
     uint16_t store_port;     /* For the workers' store, where this node leads; 0: any free one. */
     int64_t join_timeout_ns; /* For enough nodes to come. */
     int64_t last_call_ns;    /* For more than enough to come. */

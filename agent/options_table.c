@@ -472,6 +472,13 @@ static int set_leave_quarantine(struct reading *rd, const char *text, const char
     return 0;
 }
 
+static int set_token_file(struct reading *rd, const char *text, const char *what)
+{
+    (void)what;
+    rd->o->token_file = text;
+    return 0;
+}
+
 static int set_hang_hook(struct reading *rd, const char *text, const char *what)
 {
     (void)what;
@@ -727,6 +734,10 @@ const struct option_row option_rows[] = {
     {"store-port", 0, OPTION_OWN | OPTION_NO_PET, "PORT", set_store_port, "0",
      "Port of the workers' store (MASTER_PORT) where this node leads, for firewalls; 0: any free one. The same on every "
      "node, since any may lead; not for several agents on one host."},
+    {"token-file", 0, OPTION_OWN, "FILE", set_token_file, NULL,
+     "The cluster's token (muster token new makes one), for a server that has it: each shows the other that it does before anything else is said. "
+     "The same file as rdzv-server's, readable by nobody else. Default: systemd's credential muster-token, else none. A rendezvous that this agent "
+     "hosts has it too."},
     {"topology", 0, OPTION_OWN, "KEY", set_topology, NULL,
      "Sorts before the host name when ranks are first given out: nodes of one rack or switch get neighbouring ranks."},
     {"chaos", 0, OPTION_OWN | OPTION_NO_PET, "RULES", set_chaos, NULL,

@@ -69,6 +69,15 @@ struct field {
 #define I(n, a, b, d, f, t) INT_ROW(MSG, n, a, b, d, f, t)
 #define L(n, t) INTS_ROW(MSG, n, t)
 #define C(n, t) CAUSE_ROW(MSG, n, t)
+#define MSG struct ctl_knock
+static const struct field knock_fields[] = {CTL_KNOCK_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_challenge
+static const struct field challenge_fields[] = {CTL_CHALLENGE_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_proof
+static const struct field proof_fields[] = {CTL_PROOF_FIELDS(S, I, L, C)};
+#undef MSG
 #define MSG struct ctl_hello
 static const struct field hello_fields[] = {CTL_HELLO_FIELDS(S, I, L, C)};
 #undef MSG

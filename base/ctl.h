@@ -225,9 +225,21 @@
     INT(consequences, 0, UINT32_MAX, 0, 0, "how many failures were told after the first cause")    \
     INT(incident, 0, UINT32_MAX, 0, 0, "number of the record of this end; 0: there is none")
 
+#define CTL_KNOCK_FIELDS(STR, INT, INTS, CAUSE) STR(nonce, 65, 1, "64 hexadecimal digits, random")
+
+#define CTL_CHALLENGE_FIELDS(STR, INT, INTS, CAUSE)                                                \
+    STR(nonce, 65, 1, "64 hexadecimal digits, random")                                             \
+    STR(proof, 65, 1, "that the server has the token, over both nonces")
+
+#define CTL_PROOF_FIELDS(STR, INT, INTS, CAUSE)                                                    \
+    STR(proof, 65, 1, "that the agent has the token, over both nonces")
+
 /* Message, lower-case name on the wire, who sends it ('A' agent, 'S' server, 'B' both), what it
  * says. */
 #define CTL_MESSAGES(X)                                                                            \
+    X(KNOCK, knock, 'A', "I have the token: show that you have it too; before all else")           \
+    X(CHALLENGE, challenge, 'S', "I have it; show that you do")                                    \
+    X(PROOF, proof, 'A', "I do; behind it comes what I want")                                      \
     X(HELLO, hello, 'A', "I am here, this is me, and this is the job I mean")                      \
     X(WELCOME, welcome, 'S', "you are in; these are the server's times")                           \
     X(REFUSED, refused, 'S', "you are not; the connection closes")                                 \

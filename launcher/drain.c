@@ -6,8 +6,10 @@
 #include <cJSON.h>
 
 #include "base/cleanup.h"
+#include "base/shown.h"
 #include "launcher/answer.h"
 #include "launcher/http.h"
+#include "launcher/words.h"
 
 static void cjsonp(cJSON **j)
 {
@@ -31,13 +33,20 @@ static void make_path(struct mu_buf *b, const struct cli_options *o, const struc
 static int say(const struct cli_options *o, const struct mu_buf *body, const cJSON *answer)
 {
     const cJSON *ms = cJSON_GetObjectItemCaseSensitive(answer, "timeout_ms");
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
     bool good = false;
     if (o->json)
         good = fwrite(body->p, 1, body->n, stdout) == body->n;
-    else
-        good = printf("%s leaves job %s within %g s: %s\n", cli_text(answer, "host"),
-                      cli_text(answer, "job"), cJSON_IsNumber(ms) ? ms->valuedouble / 1e3 : 0.0,
-                      cli_text(answer, "sentence")) > 0;
+    else { /* Names and words of other machines. */
+        cli_add_plain(&b, cli_text(answer, "host"));
+        (void)mu_buf_adds(&b, " leaves job ");
+        cli_add_plain(&b, cli_text(answer, "job"));
+        (void)mu_buf_addf(&b, " within %g s: ", cJSON_IsNumber(ms) ? ms->valuedouble / 1e3 : 0.0);
+        cli_add_plain(&b, cli_text(answer, "sentence"));
+        (void)mu_buf_adds(&b, "\n");
+        good = !b.oom && fwrite(b.p, 1, b.n, stdout) == b.n;
+    }
     return good && fflush(stdout) == 0 ? 0 : -EIO;
 }
 
@@ -67,8 +76,9 @@ static int ask(const struct cli_options *o, struct cli_http *h, struct mu_err *e
 int cli_drain(const struct cli_options *o)
 {
     struct mu_err err = {0};
-    struct cli_http *h = cli_http_new(&o->server, &err);
+    struct cli_http *h = cli_http_new(o, &err);
     int r = h != NULL ? ask(o, h, &err) : -ENOMEM;
+    mu_clean(err.msg); /* The server's words. */
     if (r < 0)
         (void)fprintf(stderr, "muster drain: %s\n", err.msg);
     cli_http_free(h);

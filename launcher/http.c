@@ -7,12 +7,16 @@
 
 #include <curl/curl.h>
 
+#include "launcher/token.h"
+
 struct cli_http {
     CURL *curl;
     char where[300];
     char url[3072]; /* The longest names, each byte as three. */
     size_t url_base;
     char why[CURL_ERROR_SIZE];
+    bool has_token;
+    bool asked; /* It wants the token of who only looks, too. */
 };
 
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
@@ -23,8 +27,30 @@ static size_t on_body(char *p, size_t size, size_t n, void *arg)
     return size * n;
 }
 
-struct cli_http *cli_http_new(const struct mu_endpoint *server, struct mu_err *err)
+/* A change needs the token wherever one does, so it comes with it. Who only looks says it where it
+ * is asked for (401), and not to every machine that is named. */
+static void authorize(const struct cli_http *h, bool at_once)
 {
+    unsigned long how = at_once ? CURLAUTH_BEARER : CURLAUTH_BEARER | CURLAUTH_ONLY;
+    if (h->has_token)
+        (void)curl_easy_setopt(h->curl, CURLOPT_HTTPAUTH, how);
+}
+
+static int take_token(struct cli_http *h, const struct cli_options *o, struct mu_err *err)
+{
+    struct mu_token token;
+    int r = cli_token_find(o, &token, err);
+    h->has_token = r == 0 && mu_token_is_set(&token);
+    if (h->has_token)
+        (void)curl_easy_setopt(h->curl, CURLOPT_XOAUTH2_BEARER, token.text);
+    mu_token_wipe(&token);
+    authorize(h, true);
+    return r;
+}
+
+struct cli_http *cli_http_new(const struct cli_options *o, struct mu_err *err)
+{
+    const struct mu_endpoint *server = &o->server;
     struct cli_http *h = mu_zalloc(mu_mem_default(), sizeof *h);
     if (h == NULL || curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK ||
         (h->curl = curl_easy_init()) == NULL) {
@@ -44,6 +70,10 @@ struct cli_http *cli_http_new(const struct mu_endpoint *server, struct mu_err *e
     (void)curl_easy_setopt(h->curl, CURLOPT_ERRORBUFFER, h->why);
     (void)curl_easy_setopt(h->curl, CURLOPT_WRITEFUNCTION, on_body);
     (void)curl_easy_setopt(h->curl, CURLOPT_USERAGENT, "muster/" MUSTER_VERSION);
+    if (take_token(h, o, err) < 0) {
+        cli_http_free(h);
+        return NULL;
+    }
     return h;
 }
 
@@ -123,6 +153,30 @@ int cli_http_post(struct cli_http *h,
     return perform(h, path, timeout_ns, body, ret, err);
 }
 
+int cli_http_octets(struct cli_http *h,
+                    const char *method,
+                    const char *path,
+                    struct mu_str request,
+                    int64_t timeout_ns,
+                    struct mu_buf *body,
+                    long *ret,
+                    struct mu_err *err)
+{
+    struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/octet-stream");
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, fields);
+    (void)curl_easy_setopt(h->curl, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, method);
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, request.n > 0 ? request.p : "");
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request.n);
+    int r = perform(h, path, timeout_ns, body, ret, err);
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, NULL);
+    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, NULL);
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, "");
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPGET, 1L);
+    curl_slist_free_all(fields);
+    return r;
+}
+
 void cli_http_escape(const struct cli_http *h, struct mu_buf *b, const char *text)
 {
     char *escaped = curl_easy_escape(h->curl, text, 0);
@@ -141,11 +195,20 @@ int cli_http_get(struct cli_http *h,
                  struct mu_err *err)
 {
     long status = 0;
+    long ways = 0;
+    authorize(h, h->asked);
     int r = perform(h, path, timeout_ns, body, &status, err);
+    (void)curl_easy_getinfo(h->curl, CURLINFO_HTTPAUTH_AVAIL, &ways);
+    h->asked = h->asked || ways != 0;
+    authorize(h, true);
     if (r < 0)
         return r;
     if (status == 200)
         return 0;
+    if (status == 401)
+        return mu_err_set(err, -EACCES, "%s shows this only to who has its token: %s", h->where,
+                          h->has_token ? "the one here is another, so copy the server's file anew"
+                                       : "--token-file=FILE with a copy of the server's file");
     struct mu_str said = mu_str_of(body->p, body->n < 120 ? body->n : 120);
     char shown[160];
     return mu_err_set(err, status == 404 ? -ENODATA : -EPROTO,

@@ -7,12 +7,13 @@
 #include "base/err.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "launcher/options.h"
 
 struct cli_http;
 
-/* Returns NULL with a sentence. `server` is copied. No proxy is used: the server is a machine of
- * the cluster. */
-struct cli_http *cli_http_new(const struct mu_endpoint *server, struct mu_err *err);
+/* Returns NULL with a sentence. What is asked is asked of o->server, with the token that
+ * cli_token_find() finds. No proxy is used: the server is a machine of the cluster. */
+struct cli_http *cli_http_new(const struct cli_options *o, struct mu_err *err);
 void cli_http_free(struct cli_http *h);
 
 /* "host:port", for sentences. Borrowed for the handle's life. */
@@ -35,6 +36,16 @@ int cli_http_post(struct cli_http *h,
                   struct mu_buf *body,
                   long *ret,
                   struct mu_err *err);
+
+/* PUT or DELETE with a body of any bytes. As cli_http_post(). */
+int cli_http_octets(struct cli_http *h,
+                    const char *method,
+                    const char *path,
+                    struct mu_str request,
+                    int64_t timeout_ns,
+                    struct mu_buf *body,
+                    long *ret,
+                    struct mu_err *err);
 
 /* Append text as it stands in a URL. */
 void cli_http_escape(const struct cli_http *h, struct mu_buf *b, const char *text);

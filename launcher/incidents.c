@@ -177,7 +177,9 @@ static void add_consequences(struct mu_buf *b, const cJSON *incident)
     cJSON_ArrayForEach(other, list)
     {
         const char *text = cli_text(other, "sentence");
-        (void)mu_buf_addf(b, "    %s  ", cli_text(other, "at"));
+        (void)mu_buf_adds(b, "    ");
+        cli_add_plain(b, cli_text(other, "at"));
+        (void)mu_buf_adds(b, "  ");
         add_line(b, "", text, strlen(text));
     }
     if (more > 0)
@@ -223,11 +225,15 @@ void cli_page_incident(struct mu_buf *out,
     cli_add_count(&b, cli_number(incident, "nodes", 0), "node");
     (void)mu_buf_adds(&b, ", ");
     cli_add_count(&b, cli_number(incident, "world", 0), "worker");
-    (void)mu_buf_addf(&b, ") at %s\n", cli_text(incident, "decided_at"));
+    (void)mu_buf_adds(&b, ") at ");
+    cli_add_plain(&b, cli_text(incident, "decided_at"));
+    (void)mu_buf_adds(&b, "\n");
     if (cause != NULL) {
         (void)mu_buf_adds(&b, "  first:    ");
         cli_add_coloured(&b, style, CLI_RED, cli_text(cause, "sentence"));
-        (void)mu_buf_addf(&b, "\n  when:     %s by the clock of its host\n", cli_text(cause, "at"));
+        (void)mu_buf_adds(&b, "\n  when:     ");
+        cli_add_plain(&b, cli_text(cause, "at"));
+        (void)mu_buf_adds(&b, " by the clock of its host\n");
     }
     (void)mu_buf_addf(&b, "  decided:  ");
     cli_add_plain(&b, cli_text(incident, "decision"));

@@ -8,6 +8,8 @@
 #include "launcher/drain.h"
 #include "launcher/options.h"
 #include "launcher/show.h"
+#include "launcher/store.h"
+#include "launcher/token.h"
 
 static int print(struct mu_buf *b)
 {
@@ -36,5 +38,9 @@ int main(int argc, char **argv)
         (void)mu_buf_adds(&b, "muster " MUSTER_VERSION "\n");
         return print(&b);
     }
+    if (o.verb == CLI_STORE)
+        return cli_store(&o);
+    if (o.verb == CLI_TOKEN)
+        return cli_token(&o);
     return o.verb == CLI_DRAIN ? cli_drain(&o) : cli_show(&o);
 }

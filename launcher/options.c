@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/words.h"
+#include "launcher/options_words.h"
 
 #define S(n) ((n)*INT64_C(1000000000))
 #define DEFAULT_PORT 29500
@@ -65,6 +66,13 @@ static int set_job(struct cli_options *o, const char *text, struct mu_err *err)
     return 0;
 }
 
+static int set_token_file(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)err;
+    o->token_file = text;
+    return 0;
+}
+
 static int set_drain_timeout(struct cli_options *o, const char *text, struct mu_err *err)
 {
     return mu_parse_seconds(text, 0, S(86400), "--drain-timeout", &o->drain_timeout_ns, err);
@@ -108,6 +116,7 @@ static const struct option options[] = {
     {"timeout", 't', "SECONDS", set_timeout, "how long an answer may take; default 5"},
     {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several"},
     {"drain-timeout", 0, "SECONDS", set_drain_timeout, "for drain: how long until the node leaves in any case; default 60"},
+    {"token-file", 0, "FILE", set_token_file, "the server's token, for what changes something; default $MUSTER_TOKEN_FILE, else ~/.config/muster/token, else /etc/muster/token"},
     {"color", 0, "auto|always|never", set_colour, "colours; default auto: on a terminal, unless NO_COLOR is set"},
     {"version", 0, NULL, set_version, "print the version and exit"},
     {"help", 'h', NULL, set_help, "print this text and exit; behind a command, that command's"},
@@ -198,6 +207,8 @@ static int take_verb(struct cli_options *o, const char *word, struct mu_err *err
 static int take_argument(struct cli_options *o, const char *word, struct mu_err *err)
 {
     char shown[64];
+    if (cli_takes_words(o->verb))
+        return cli_take_word(o, word, err);
     const char **to = o->verb == CLI_DRAIN ? &o->node : &o->job;
     if (verbs[o->verb].argument != NULL && *to == NULL) {
         *to = word;
@@ -246,6 +257,8 @@ int cli_options_parse(
         return mu_err_set(err, -EINVAL,
                           "muster drain needs a node: its host name, or its id as muster nodes "
                           "--json has it");
+    if (cli_check_words(o, err) < 0)
+        return err->code;
     if (o->server.host[0] != '\0')
         return 0;
     bool has_env = rdzv_env != NULL && rdzv_env[0] != '\0';
@@ -281,7 +294,7 @@ static void add_options(struct mu_buf *b)
 
 static void add_argument(struct mu_buf *b, const struct verb *v)
 {
-    bool needed = v == &verbs[CLI_DRAIN];
+    bool needed = v == &verbs[CLI_DRAIN] || cli_takes_words((enum cli_verb)(v - verbs));
     if (v->argument != NULL)
         (void)mu_buf_addf(b, " %s%s%s", needed ? "" : "[", v->argument, needed ? "" : "]");
 }
@@ -293,7 +306,11 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
         (void)mu_buf_addf(b, "Usage: muster %s", v->word);
         add_argument(b, v);
         (void)mu_buf_addf(b, " [options]\n\n%s%s.\n",
-                          verb == CLI_DRAIN ? "Asks the server to " : "Shows ", v->doc);
+                          verb == CLI_DRAIN   ? "Asks the server to "
+                          : verb == CLI_TOKEN ? "Does this: "
+                                              : "Shows ",
+                          v->doc);
+        cli_help_words(b, verb);
     } else {
         (void)mu_buf_adds(b, "Usage: muster COMMAND [options]\n\nLooks at jobs and the server "
                              "where their nodes meet.\n\nCommands:\n");
@@ -307,6 +324,8 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
         }
     }
     add_options(b);
+    if (cli_takes_words(verb))
+        return;
     (void)mu_buf_addf(
         b,
         "\nExamples:\n"

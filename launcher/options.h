@@ -21,7 +21,9 @@
     X(WORKERS, "workers", "JOB", "every worker: its rank, host, process id, and how it ended")     \
     X(INCIDENTS, "incidents", "JOB [N]",                                                           \
       "why each round ended, or all about the end that has number N")                              \
-    X(DRAIN, "drain", "NODE", "let a node leave in order: all workers stop after one step")
+    X(DRAIN, "drain", "NODE", "let a node leave in order: all workers stop after one step")        \
+    X(STORE, "store", "get|set|keys|del [KEY] [VALUE]", "keys and values of the server's store")   \
+    X(TOKEN, "token", "new [FILE]", "make the token that who starts and stops jobs must have")
 #define X(NAME, word, argument, doc) CLI_##NAME,
 enum cli_verb {
     CLI_VERBS(X) CLI_VERB_COUNT
@@ -34,13 +36,18 @@ enum cli_when {
     CLI_NEVER
 };
 
+#define CLI_WORDS_MAX 3
+
 struct cli_options {
     enum cli_verb verb;
     struct mu_endpoint server;
-    const char *job;          /* Borrowed from argv; NULL: not given. */
-    uint32_t number;          /* Of an incident; 0: not given. */
-    const char *node;         /* CLI_DRAIN: host name or id. */
-    int64_t drain_timeout_ns; /* CLI_DRAIN; negative: the server's. */
+    const char *job;                  /* Borrowed from argv; NULL: not given. */
+    uint32_t number;                  /* Of an incident; 0: not given. */
+    const char *node;                 /* CLI_DRAIN: host name or id. */
+    int64_t drain_timeout_ns;         /* CLI_DRAIN; negative: the server's. */
+    const char *token_file;           /* NULL: not given. */
+    const char *words[CLI_WORDS_MAX]; /* Of commands that take some (options_words.h). */
+    uint32_t word_count;
     int64_t timeout_ns;
     int64_t interval_ns;
     bool watch;

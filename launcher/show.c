@@ -106,6 +106,8 @@ static int draw_text(struct view *v, const cJSON *answer, const char *trouble, s
         break;
     case CLI_INCIDENTS: /* From other answers: show_incidents(). */
     case CLI_DRAIN:     /* It shows nothing: drain.c. */
+    case CLI_STORE:     /* store.c */
+    case CLI_TOKEN:     /* token.c */
     case CLI_VERB_COUNT:
         break;
     }
@@ -337,7 +339,7 @@ int cli_show(const struct cli_options *o)
     mu_buf_init(&v.body, mu_mem_default());
     mu_buf_init(&v.page, mu_mem_default());
     mu_buf_init(&v.plain, mu_mem_default());
-    v.http = cli_http_new(&o->server, &err);
+    v.http = cli_http_new(o, &err);
     int status = v.http == NULL             ? 1
                  : o->verb == CLI_INCIDENTS ? show_incidents(&v, &err)
                                             : show(&v, &err);

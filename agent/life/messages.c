@@ -125,6 +125,9 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
         ret->u.bye.final = l->config.serves;
         ret->u.bye.cause = l->bye.kind != MU_CAUSE_NONE ? l->bye : l->cause;
         break;
+    case CTL_KNOCK:
+    case CTL_CHALLENGE:
+    case CTL_PROOF:
     case CTL_WELCOME:
     case CTL_REFUSED:
     case CTL_WAITING:

@@ -29,6 +29,14 @@ enum link_state {
     LINK_CLOSING
 };
 
+/* Whether the server of this connection has shown the token. */
+enum link_proof {
+    PROOF_NOT_ASKED,
+    PROOF_WAITS, /* For its CHALLENGE. */
+    PROOF_SHOWN,
+    PROOF_FAILED /* Nothing is said to it, or heard from it, any more. */
+};
+
 struct link {
     uv_loop_t *loop;
     struct link_events events;
@@ -46,6 +54,12 @@ struct link {
     uv_tcp_t *tcp;    /* Of the present attempt or connection, in its struct attempt. */
     uv_timer_t timer; /* Limit of an attempt, or of the goodbye. */
     uint32_t handles; /* Open ones: `done` when the last is closed. */
+
+    const struct mu_prover *prover; /* NULL: no token. */
+    enum link_proof proof;
+    bool proven_once; /* A server had the token. */
+    char nonce[MU_NONCE_TEXT];
+    struct mu_buf unsaid; /* Frames that wait for PROOF_SHOWN. */
 
     struct mu_buf in;
     struct mu_buf scratch;
@@ -81,6 +95,7 @@ struct write {
 };
 
 static void try_next(struct link *l);
+static void say(struct link *l, const struct ctl_msg *m, struct mu_str behind);
 
 /* ------------------------------------------------------------------ closing */
 
@@ -94,6 +109,7 @@ static void maybe_free(struct link *l)
         uv_freeaddrinfo(l->found);
     mu_buf_fini(&l->in);
     mu_buf_fini(&l->scratch);
+    mu_buf_fini(&l->unsaid);
     free(l);
     if (done != NULL)
         done(arg);
@@ -143,6 +159,7 @@ static void end_up(struct link *l, bool stranger, const char *what)
     bool was_up = l->state == LINK_UP;
     l->state = LINK_IDLE;
     mu_buf_reset(&l->in);
+    mu_buf_fini(&l->unsaid);
     if (was_up)
         l->events.on_lost(l->events.arg, stranger, words(l, what));
 }
@@ -177,6 +194,69 @@ static void close_too(struct link *l)
     uv_close((uv_handle_t *)l->tcp, on_tcp_closed);
     l->tcp = NULL;
     end_up(l, false, "the server closed the connection");
+}
+
+/* ------------------------------------------------------------------ the token */
+
+static void knock(struct link *l)
+{
+    struct ctl_msg m;
+    l->proof = l->prover != NULL ? PROOF_WAITS : PROOF_NOT_ASKED;
+    mu_buf_fini(&l->unsaid);
+    if (l->prover == NULL)
+        return;
+    ctl_init(&m, CTL_KNOCK);
+    if (mu_random_digits(MU_NONCE_BYTES, l->nonce, NULL) < 0) {
+        lose(l, "no random bytes for a proof of the token");
+        return;
+    }
+    (void)mu_strcopy(m.u.knock.nonce, sizeof m.u.knock.nonce, l->nonce); /* It fits. */
+    say(l, &m, mu_str_of(NULL, 0));
+}
+
+/* It did not show the token, so nothing that it says counts. Before any did, waiting would not
+ * help; later another one, which cannot be told from an attacker, must not end what runs. */
+static void unproven(struct link *l, const char *why)
+{
+    struct ctl_msg m;
+    if (l->proven_once) {
+        lose(l, why);
+        return;
+    }
+    ctl_init(&m, CTL_REFUSED);
+    (void)mu_strcopy(m.u.refused.text, sizeof m.u.refused.text, why); /* It fits. */
+    l->proof = PROOF_FAILED;
+    l->events.on_message(l->events.arg, &m);
+}
+
+static void take_challenge(struct link *l, const struct ctl_msg *m)
+{
+    struct ctl_msg answer;
+    if (m->type == CTL_REFUSED) {
+        unproven(l, m->u.refused.text);
+        return;
+    }
+    const struct ctl_challenge *c = &m->u.challenge;
+    if (m->type != CTL_CHALLENGE) {
+        unproven(l, "the server knows nothing of tokens: is it an older rdzv-server?");
+        return;
+    }
+    if (!mu_is_nonce(c->nonce) ||
+        !mu_proof_is(l->prover, MU_PROOF_OF_SERVER, c->nonce, l->nonce, c->proof)) {
+        unproven(l, "the server has another token than this agent: copy the server's token file to "
+                    "this node");
+        return;
+    }
+    ctl_init(&answer, CTL_PROOF);
+    if (mu_proof(l->prover, MU_PROOF_OF_AGENT, c->nonce, l->nonce, answer.u.proof.proof, NULL) <
+        0) {
+        lose(l, "no proof of the token can be computed");
+        return;
+    }
+    l->proof = PROOF_SHOWN;
+    l->proven_once = true;
+    say(l, &answer, mu_str_of(l->unsaid.p, l->unsaid.n));
+    mu_buf_fini(&l->unsaid);
 }
 
 /* ------------------------------------------------------------------ reading */
@@ -219,7 +299,10 @@ static void take_frames(struct link *l)
         }
         used += frame;
         l->spoke = true;
-        l->events.on_message(l->events.arg, &m);
+        if (l->proof == PROOF_WAITS)
+            take_challenge(l, &m);
+        else if (l->proof != PROOF_FAILED)
+            l->events.on_message(l->events.arg, &m);
     }
     if (l->state == LINK_UP)
         mu_buf_consume(&l->in, used);
@@ -302,6 +385,9 @@ static void on_connected(uv_connect_t *req, int status)
         lose(l, "the connection broke at once");
         return;
     }
+    knock(l);
+    if (l->state != LINK_UP)
+        return;
     l->events.on_up(l->events.arg, words(l, "connected, but no rdzv-server has answered"));
 }
 
@@ -495,13 +581,12 @@ static void write_later(struct link *l, const char *p, size_t n)
     }
 }
 
-void link_send(struct link *l, const struct ctl_msg *m)
+/* One message, and frames behind it. */
+static void say(struct link *l, const struct ctl_msg *m, struct mu_str behind)
 {
-    if (l->state != LINK_UP)
-        return;
     MU_CLEANUP(mu_buf_fini) struct mu_buf out;
     mu_buf_init(&out, mu_mem_default());
-    if (ctl_encode(m, &out) < 0) {
+    if (ctl_encode(m, &out) < 0 || mu_buf_add(&out, behind.p, behind.n) < 0) {
         lose(l, "no memory");
         return;
     }
@@ -510,6 +595,16 @@ void link_send(struct link *l, const struct ctl_msg *m)
     size_t sent = n > 0 ? (size_t)n : 0;
     if (sent < out.n)
         write_later(l, out.p + sent, out.n - sent);
+}
+
+void link_send(struct link *l, const struct ctl_msg *m)
+{
+    if (l->state != LINK_UP || l->proof == PROOF_FAILED)
+        return;
+    if (l->proof != PROOF_WAITS)
+        say(l, m, mu_str_of(NULL, 0));
+    else if (l->unsaid.n > UNSENT_MAX || ctl_encode(m, &l->unsaid) < 0)
+        lose(l, "the server does not show its token, and there is no room for what waits");
 }
 
 /* ------------------------------------------------------------------ life of the object */
@@ -527,11 +622,17 @@ int link_new(uv_loop_t *loop,
     l->events = *events;
     mu_buf_init(&l->in, mu_mem_default());
     mu_buf_init(&l->scratch, mu_mem_default());
+    mu_buf_init(&l->unsaid, mu_mem_default());
     (void)uv_timer_init(loop, &l->timer); /* Cannot fail. */
     l->timer.data = l;
     l->handles = 1;
     *ret = l;
     return 0;
+}
+
+void link_use_token(struct link *l, const struct mu_prover *prover)
+{
+    l->prover = prover;
 }
 
 void link_set_port(struct link *l, uint16_t port)

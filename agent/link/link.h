@@ -10,6 +10,7 @@
 #include "base/ctl.h"
 #include "base/err.h"
 #include "base/parse.h"
+#include "base/proof.h"
 
 struct link;
 
@@ -33,6 +34,11 @@ int link_new(uv_loop_t *loop,
              const struct mu_endpoint *server,
              const struct link_events *events,
              struct link **ret);
+
+/* Before the first attempt: obey a server only once it has shown that it has this token, and show
+ * it that we have it, before anything else is said. `prover` is borrowed. A first server that
+ * cannot is told as if it had refused us (CTL_REFUSED); a later one as a lost connection. */
+void link_use_token(struct link *l, const struct mu_prover *prover);
 
 /* Another port of the same host, before the first attempt: where the agent itself began to serve on
  * a free one. */

@@ -53,6 +53,7 @@ void agent_free(struct agent *a)
     mu_buf_fini(&a->in);
     mu_buf_fini(&a->out);
     mu_buf_fini(&a->held);
+    prove_free(a);
     mu_mem_free(mu_mem_default(), a);
 }
 
@@ -386,6 +387,9 @@ static enum job_event_type event_of(enum ctl_type t)
         return JOB_EV_BEAT;
     case CTL_DRAIN:
         return JOB_EV_DRAIN;
+    case CTL_KNOCK:
+    case CTL_CHALLENGE:
+    case CTL_PROOF:
     case CTL_WELCOME:
     case CTL_REFUSED:
     case CTL_WAITING:
@@ -422,9 +426,17 @@ static void handle_message(struct agent *a, const struct ctl_msg *m)
 {
     struct srv *s = a->conn->srv;
     enum job_event_type ev = event_of(m->type);
-    if (ev == JOB_EV_HELLO) {
+    const char *why = NULL;
+    if (m->type == CTL_KNOCK || m->type == CTL_PROOF) {
+        why = m->type == CTL_KNOCK ? prove_knock(a, m) : prove_proof(a, m);
+    } else if (ev == JOB_EV_HELLO) {
         if (a->said_hello) {
             misbehaved(a, "a second hello on one connection");
+            return;
+        }
+        why = srv_denies_agent(a, SRV_JOINS);
+        if (why != NULL) {
+            misbehaved(a, why);
             return;
         }
         a->said_hello = true;
@@ -437,6 +449,8 @@ static void handle_message(struct agent *a, const struct ctl_msg *m)
         jobs_event(s, a->job, ev, a->node, m);
     }
     /* Else it was forgotten, and its last words change nothing. */
+    if (why != NULL)
+        misbehaved(a, why);
 }
 
 static bool is_ending(const struct agent *a)
@@ -510,5 +524,7 @@ void agent_readable(struct conn *c)
      * unknown, it may come back. */
     if (n < 0)
         log_lost(a, strerror(errno));
+    else if (a->proving != NULL)
+        log_lost(a, "left as it was to show its token: it may have another one than this server");
     agent_lost(a, n == 0 ? JOB_EV_NODE_DEAD : JOB_EV_NODE_AWAY);
 }

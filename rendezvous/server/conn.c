@@ -273,6 +273,15 @@ static enum caller caller_of(struct mu_str seen)
     return found;
 }
 
+/* The alert protocol_version (RFC 8446, 6.2), so that the caller says what is wrong, and not that
+ * the connection broke. */
+static void answer_tls(struct conn *c)
+{
+    static const unsigned char alert[] = {0x15, 0x03, 0x01, 0x00, 0x02, 0x02, 70};
+    (void)recv(c->watch.fd, c->srv->scratch, SRV_SCRATCH_BYTES, MSG_DONTWAIT); /* Else: a reset. */
+    (void)send(c->watch.fd, alert, sizeof alert, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 static void dispatch(struct conn *c, struct mu_str seen)
 {
     unsigned services = c->srv->config.services;
@@ -282,13 +291,16 @@ static void dispatch(struct conn *c, struct mu_str seen)
         if (c->hung_up)
             conn_close(c); /* Nobody is left to say the rest. */
         return;
-    case CALLER_STORE:
-        if ((services & SRV_STORE) != 0) {
+    case CALLER_STORE: {
+        struct srv_caller who = {.local = srv_is_local(&c->addr)};
+        why = (services & SRV_STORE) != 0 ? srv_denies(c->srv, SRV_STORES, who)
+                                          : "the store is not served here";
+        if (why == NULL) {
             client_open(c);
             return;
         }
-        why = "the store is not served here";
         break;
+    }
     case CALLER_AGENT:
         if ((services & SRV_AGENTS) != 0) {
             agent_open(c);
@@ -304,7 +316,10 @@ static void dispatch(struct conn *c, struct mu_str seen)
         why = "HTTP is not served here";
         break;
     case CALLER_TLS:
-        why = "TLS is not served here: use the plain protocol";
+        why =
+            "TLS is not served here: use http:// and no TLS, or a tunnel where the network is not "
+            "to be trusted";
+        answer_tls(c);
         break;
     case CALLER_STRANGER:
         break;

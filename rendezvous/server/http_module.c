@@ -238,6 +238,32 @@ static void fill_request(struct MHD_Connection *connection,
         .query = query};
 }
 
+static int digit(char c)
+{
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+}
+
+/* As the library's own, but for %00, which stays as it is: a text that ended there would name
+ * another key than the one that was meant. */
+static size_t unescape(void *arg, struct MHD_Connection *connection, char *text)
+{
+    char *to = text;
+    (void)arg;
+    (void)connection;
+    for (const char *from = text; *from != '\0'; from++) {
+        int high = from[0] == '%' ? digit(from[1]) : -1;
+        int low = high >= 0 ? digit(from[2]) : -1;
+        bool coded = low >= 0 && (high > 0 || low > 0);
+        *to++ = coded ? (char)(high << 4 | low) : *from;
+        from += coded ? 2 : 0;
+    }
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
 static struct client *client_of(struct MHD_Connection *connection)
 {
     const union MHD_ConnectionInfo *info =
@@ -410,7 +436,8 @@ static struct srv_http *start(const struct srv_http_host *host)
         on_request, h, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_S, MHD_OPTION_CONNECTION_LIMIT,
         CONNECTIONS_MAX + CONNECTIONS_SPARE, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
         (size_t)CONNECTION_BYTES, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
-        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_END);
+        MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_UNESCAPE_CALLBACK, unescape,
+        NULL, MHD_OPTION_END);
     if (h->daemon == NULL) {
         stop(h);
         return NULL;

@@ -5,6 +5,8 @@
  * listen.c   accepts
  * conn.c     one connection: its first bytes, its lists and time-outs, its end
  * client.c   a connection of the store
+ * allow.c    who may do what
+ * prove.c    who has the token
  * agent.c    a connection of an agent: frames in, frames out
  * jobs.c     the table of jobs: events in, actions carried out, one timer
  * probe.c    whether an agent that is away is dead
@@ -13,6 +15,7 @@
  * module.c   finds the modules that are opened on demand
  * http.c     the module that speaks HTTP, opened at the first request
  * routes.c   what is served over HTTP, and to whom
+ * keys.c     the store over HTTP
  * status.c   what GET /status answers
  * answer.c  answers over HTTP, with a body of their own or a text that stays
  * incidents.c  the records of rounds' ends, and GET /jobs/ID/incidents
@@ -37,6 +40,7 @@
 #include "base/ctl.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/proof.h"
 #include "base/str.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/server/http_module.h"
@@ -197,6 +201,7 @@ struct agent {
     struct mu_buf out; /* Frames that are not sent yet; no memory when empty. */
     size_t out_at;
     struct mu_buf held;       /* Frames that wait until what they tell is safe. */
+    struct proving *proving;  /* It was asked to show the token; NULL: it was not, or it has. */
     struct agent *dirty_prev; /* In srv->dirty. */
     struct agent *dirty_next;
     struct agent *prev; /* In srv->patient. */
@@ -207,6 +212,7 @@ struct agent {
     bool start_held;  /* And comes behind `held`. */
     bool dirty;       /* In srv->dirty. */
     bool greeted;     /* "MUSTER/1\n" is behind us. */
+    bool proven;      /* It has the server's token. */
     bool said_hello;  /* A hello was handled: a second one is an error. */
     bool close_after; /* Close once `out` is sent. */
     bool close_held;  /* The same, once `held` has gone out. */
@@ -218,6 +224,7 @@ struct agent {
 struct srv {
     uv_loop_t *loop;
     struct srv_config config;
+    struct mu_prover prover; /* No token: nobody needs one. */
     char *version;
     char *state_dir;
     char *http_path;
@@ -300,6 +307,7 @@ struct srv {
     struct mu_log_limit log_stale;
     struct mu_log_limit log_store;
     struct mu_log_limit log_rejected;
+    struct mu_log_limit log_refused;
 };
 
 /* Serves a row of the table in routes.c. `name`: what stands for the "{...}" in its path. Always
@@ -462,13 +470,49 @@ void incidents_free(struct srv_job *sj);
 srv_serve_fn incidents_serve;
 
 /* --- allow.c --- */
-/* What a request is about to do: look at jobs, or change one. */
+/* What a caller is about to do; the table says who may. */
 enum srv_deed {
-    SRV_READS,
-    SRV_CHANGES
+    SRV_JOINS,        /* An agent joins a job. */
+    SRV_OFFERS,       /* A node offers itself for jobs (service mode). */
+    SRV_STORES,       /* A client of the store, in PyTorch's protocol. */
+    SRV_LIVES,        /* HTTP: is anybody there? */
+    SRV_READS,        /* HTTP: looks at jobs and nodes. */
+    SRV_READS_OUTPUT, /* HTTP: looks at what jobs write. */
+    SRV_LOOKS,        /* HTTP: looks into the store. */
+    SRV_CHANGES,      /* HTTP: starts, stops or changes something. */
+    SRV_DEED_COUNT
 };
-/* NULL: it may. Else one sentence why not. */
-const char *srv_forbids(const struct srv_http_request *q, enum srv_deed deed);
+struct srv_caller {
+    bool local;  /* On the server's own machine: srv_is_local(). */
+    bool proven; /* Has shown the token. */
+};
+static inline bool srv_has_token(const struct srv *s)
+{
+    return mu_token_is_set(&s->prover.token);
+}
+bool srv_is_local(const struct in6_addr *a);
+/* NULL: it may. Else one sentence why not, and what to do. */
+const char *srv_denies(const struct srv *s, enum srv_deed deed, struct srv_caller who);
+/* The same of who is behind a control connection: SRV_JOINS, SRV_OFFERS. */
+const char *srv_denies_agent(const struct agent *a, enum srv_deed deed);
+/* A request over HTTP. 0: it may; else the answer's status, and the sentence in *ret_why. */
+unsigned srv_forbids(struct srv *s,
+                     const struct srv_http_request *q,
+                     enum srv_deed deed,
+                     const char **ret_why);
+
+/* --- prove.c --- */
+/* Messages KNOCK and PROOF. NULL: it was in order; else what the agent did wrong. */
+const char *prove_knock(struct agent *a, const struct ctl_msg *m);
+const char *prove_proof(struct agent *a, const struct ctl_msg *m);
+void prove_free(struct agent *a);
+
+/* --- keys.c --- */
+/* GET /store?prefix=, and GET, PUT and DELETE of /store/KEY */
+srv_serve_fn keys_serve_list;
+srv_serve_fn keys_serve_get;
+srv_serve_fn keys_serve_put;
+srv_serve_fn keys_serve_delete;
 
 /* --- drain.c --- */
 /* POST /nodes/NODE/drain */
@@ -502,6 +546,8 @@ void http_stream_end(struct srv *s, struct srv_http_stream *st);
 size_t http_stream_unsent(const struct srv *s, const struct srv_http_stream *st);
 
 /* --- routes.c --- */
+/* The i-th row, as text: "`GET /status`". False: there are no more. */
+bool routes_text(size_t i, char *ret, size_t cap, enum srv_deed *ret_deed);
 /* Answer a request; `arg` is the server. */
 void routes_respond(void *arg, const struct srv_http_request *asked, struct srv_http_answer *ret);
 

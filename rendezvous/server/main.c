@@ -67,6 +67,8 @@ config_of(const struct srv_options *o, const char *host, const char *state_dir)
     c.quarantine_window_ns = o->quarantine.window_ns;
     c.state_dir = state_dir;
     c.keep_jobs = o->state_dir != NULL && o->state_dir[0] != '\0';
+    c.read_needs_token = o->read_needs_token;
+    c.open_store = o->open_store;
     c.version = MUSTER_VERSION;
     c.lasts = true;
     return c;
@@ -177,12 +179,26 @@ static enum exit_status complain(const struct mu_err *err, enum exit_status stat
     return status;
 }
 
-static enum exit_status serve(const struct srv_options *o, const char *host, const char *state_dir)
+/* What whoever reaches the port may do, for the line at the start. */
+static const char *openness(const struct srv_options *o, const struct mu_token *token)
+{
+    if (!mu_token_is_set(token))
+        return "joining and the store are open to whoever reaches this port";
+    return o->open_store ? "joining and changes need the token, the store is open to whoever "
+                           "reaches this port"
+                         : "joining and changes need the token, the store is open to this machine";
+}
+
+static enum exit_status serve(const struct srv_options *o,
+                              const char *host,
+                              const char *state_dir,
+                              const struct mu_token *token)
 {
     struct mu_err err = {0};
     struct process p = {0};
     uv_loop_t *loop = uv_default_loop();
     struct srv_config config = config_of(o, host, state_dir);
+    config.token = token;
     if (loop == NULL || watch_signals(loop, &p) < 0) {
         (void)mu_err_set(&err, -ENOMEM, "no memory or descriptors for an event loop");
         return complain(&err, EXIT_TROUBLE);
@@ -196,14 +212,23 @@ static enum exit_status serve(const struct srv_options *o, const char *host, con
         return complain(&err, EXIT_TROUBLE);
     if (o->port_file != NULL && write_port_file(o->port_file, srv_port(p.srv), &err) < 0)
         return complain(&err, EXIT_TROUBLE);
-    (void)fprintf(stderr,
-                  PROGRAM ": listening on %s (version " MUSTER_VERSION
-                          "); joining and the store are open to whoever reaches this port\n",
-                  srv_address(p.srv));
+    (void)fprintf(stderr, PROGRAM ": listening on %s (version " MUSTER_VERSION "); %s\n",
+                  srv_address(p.srv), openness(o, token));
     tell_manager(&p);
     srv_run(p.srv); /* Returns when the signal's handler has closed everything. */
     (void)uv_loop_close(loop);
     return EXIT_GOOD;
+}
+
+static int read_token(const struct srv_options *o, struct mu_token *ret, struct mu_err *err)
+{
+    int r = mu_token_read_daemon(o->token_file, getenv("CREDENTIALS_DIRECTORY"), ret, err);
+    if (r == 0 && !mu_token_is_set(ret) && (o->read_needs_token || o->open_store))
+        r = mu_err_set(err, -EINVAL,
+                       "--%s needs a token: --token-file FILE, which muster token new "
+                       "makes",
+                       o->read_needs_token ? "read=token" : "open-store");
+    return r;
 }
 
 /* A reader that has seen enough is no error, a full disk is. */
@@ -233,9 +258,14 @@ int main(int argc, char **argv)
     }
     if (srv_options_check(&o, host, sizeof host, &err) < 0)
         return complain(&err, EXIT_USAGE);
+    struct mu_token token;
+    if (read_token(&o, &token, &err) < 0)
+        return complain(&err, EXIT_USAGE);
     mu_log_setup(PROGRAM, o.log_level, o.log_format);
     raise_descriptor_limit(&o);
-    return serve(&o, host,
-                 o.state_dir != NULL ? o.state_dir
-                                     : default_state_dir(state_dir, sizeof state_dir));
+    enum exit_status status = serve(
+        &o, host,
+        o.state_dir != NULL ? o.state_dir : default_state_dir(state_dir, sizeof state_dir), &token);
+    mu_token_wipe(&token);
+    return status;
 }

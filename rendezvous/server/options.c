@@ -21,6 +21,7 @@ enum kind {
     KIND_SECONDS,
     KIND_BYTES,
     KIND_QUARANTINE,
+    KIND_READ,
     KIND_LEVEL,
     KIND_FORMAT
 };
@@ -47,6 +48,9 @@ static const struct option table[] = {
     {"recovery", "SECONDS", KIND_SECONDS, AT(recovery_ns), 0, S(86400), "after a life that ended while a round ran: how long agents are heard before a first round; default the lease"},
     {"quarantine", "N/WINDOW", KIND_QUARANTINE, AT(quarantine), 0, 0, "failures that begin on one host, and on no other as many, within WINDOW (90s, 30m, 1h, 2d) set it aside where the job can do without; off: never; default 3/1h"},
     {"state-dir", "DIR", KIND_TEXT, AT(state_dir), 0, 0, "keep jobs in this folder, so that a server started anew goes on with them; \"\": keep nothing; default: only a mark of running rounds, in $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR/muster, or /run/muster"},
+    {"token-file", "FILE", KIND_TEXT, AT(token_file), 0, 0, "who joins, stops, drains or changes something must have this file's token (muster token new makes one); default: systemd's credential muster-token, else none"},
+    {"read", "WHO", KIND_READ, AT(read_needs_token), 0, 0, "who may read status over HTTP: anyone, or token: only who has it; default anyone"},
+    {"open-store", NULL, KIND_FLAG, AT(open_store), 0, 0, "with a token: let the store's clients in from other machines all the same; their protocol knows no token"},
     {"first-bytes-timeout", "SECONDS", KIND_SECONDS, AT(first_bytes_ns), S(1) / 100, S(86400), "how long a connection may say nothing that makes sense; default 30"},
     {"max-connections", "N", KIND_NUMBER, AT(connections_max), 1, 1048576, "connections at once; newcomers beyond it are closed; default 65536"},
     {"max-key-bytes", "BYTES", KIND_BYTES, AT(key_bytes_max), 1, 1 << 30, "longest key of the store; default 8K"},
@@ -74,9 +78,10 @@ void srv_options_help(void)
                        o->value != NULL ? o->value : "");
         (void)printf("  %-30s %s\n", left, o->help);
     }
-    (void)printf(
-        "\nJoining a rendezvous and using the store are open to whoever reaches the port.\n"
-        "SIGTERM and SIGINT end it with status 0; running workers go on.\n");
+    (void)printf("\nWithout a token, joining a rendezvous and using the store are open to whoever "
+                 "reaches the\n"
+                 "port, and changes over HTTP are taken from this machine alone.\n"
+                 "SIGTERM and SIGINT end it with status 0; running workers go on.\n");
 }
 
 static int
@@ -88,6 +93,13 @@ parse_word(const struct option *o, const char *text, void *to, const char *what,
             return mu_err_set(err, -EINVAL, "%s: '%.40s' is not error, warning, info or debug",
                               what, text);
         memcpy(to, &level, sizeof level);
+        return 0;
+    }
+    if (o->kind == KIND_READ) {
+        bool token = strcmp(text, "token") == 0;
+        if (!token && strcmp(text, "anyone") != 0)
+            return mu_err_set(err, -EINVAL, "%s: '%.40s' is not anyone or token", what, text);
+        memcpy(to, &token, sizeof token);
         return 0;
     }
     enum mu_log_format format = MU_LOG_TEXT;
@@ -175,6 +187,7 @@ parse_value(const struct option *o, const char *text, struct srv_options *opts, 
         return r;
     case KIND_QUARANTINE:
         return parse_quarantine(text, &opts->quarantine, what, err);
+    case KIND_READ:
     case KIND_LEVEL:
     case KIND_FORMAT:
         return parse_word(o, text, to, what, err);
@@ -299,6 +312,7 @@ bool srv_option_text(size_t i, struct mu_option_text *ret)
     const struct option *o = &table[i];
     const char *words = o->kind == KIND_LEVEL    ? "error|warning|info|debug"
                         : o->kind == KIND_FORMAT ? "text|json"
+                        : o->kind == KIND_READ   ? "anyone|token"
                                                  : o->value;
     *ret = (struct mu_option_text){.name = o->name, .value = words, .doc = o->help};
     return true;

@@ -15,7 +15,8 @@
 struct srv_options {
     const char *host;
     const char *port_file;
-    const char *state_dir; /* NULL: not given. */
+    const char *state_dir;  /* NULL: not given. */
+    const char *token_file; /* NULL: not given. */
     uint32_t port;
     int64_t lease_ns;
     int64_t beat_ns;     /* -1: a third of the lease. */
@@ -33,6 +34,8 @@ struct srv_options {
     uint64_t unread_max;
     enum mu_log_level log_level;
     enum mu_log_format log_format;
+    bool read_needs_token;
+    bool open_store;
     bool help;
     bool version;
 };

@@ -30,10 +30,14 @@ static const struct route {
     enum srv_deed deed;
     srv_serve_fn *serve;
 } routes[] = {
-    {GET, "/healthz", SRV_READS, serve_health},
+    {GET, "/healthz", SRV_LIVES, serve_health},
     {GET, "/status", SRV_READS, status_serve},
     {GET, "/jobs/{id}/incidents", SRV_READS, incidents_serve},
     {POST, "/nodes/{node}/drain", SRV_CHANGES, drain_serve},
+    {GET, "/store", SRV_LOOKS, keys_serve_list},
+    {GET, "/store/{key}", SRV_LOOKS, keys_serve_get},
+    {PUT, "/store/{key}", SRV_CHANGES, keys_serve_put},
+    {DELETE, "/store/{key}", SRV_CHANGES, keys_serve_delete},
 };
 
 static const struct {
@@ -111,6 +115,19 @@ static struct srv_http_answer no_such_method(unsigned has)
     return a;
 }
 
+bool routes_text(size_t i, char *ret, size_t cap, enum srv_deed *ret_deed)
+{
+    if (i >= MU_COUNT(routes))
+        return false;
+    const char *method = "";
+    for (size_t k = 0; k < MU_COUNT(methods); k++)
+        if (methods[k].method == routes[i].method && strcmp(methods[k].name, "HEAD") != 0)
+            method = methods[k].name;
+    (void)snprintf(ret, cap, "`%s %s`", method, routes[i].path);
+    *ret_deed = routes[i].deed;
+    return true;
+}
+
 static const char *without_version(const char *path)
 {
     return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
@@ -131,11 +148,14 @@ void routes_respond(void *arg, const struct srv_http_request *asked, struct srv_
         has |= (unsigned)r->method;
         if (r->method != method)
             continue;
-        const char *why = srv_forbids(&q, r->deed);
-        if (why != NULL)
-            *ret = answer_refusal(403, why);
-        else
+        const char *why = NULL;
+        unsigned status = srv_forbids(s, &q, r->deed, &why);
+        if (status == 0)
             r->serve(s, &q, name, ret);
+        else
+            *ret = answer_refusal(status, why);
+        if (status == 401)
+            ret->challenge = "Bearer realm=\"muster\"";
         return;
     }
     *ret = has != 0 ? no_such_method(has) : no_such_page();

@@ -62,6 +62,7 @@ static void srv_free(struct srv *s)
     mu_mem_free(mu_mem_default(), s->state_dir);
     mu_mem_free(mu_mem_default(), s->http_path);
     mu_mem_free(mu_mem_default(), s->mark_path);
+    mu_prover_fini(&s->prover);
     mu_mem_free(mu_mem_default(), s);
 }
 
@@ -133,7 +134,12 @@ int srv_start(uv_loop_t *loop,
     struct srv *s = srv_new(loop, config);
     if (s == NULL)
         return mu_err_set(err, -ENOMEM, "no memory for a server");
-    int r = state_open(s, err);
+    int r = config->token != NULL && mu_token_is_set(config->token)
+                ? mu_prover_init(&s->prover, config->token, NULL, err)
+                : 0;
+    s->config.token = NULL; /* The caller's. */
+    if (r == 0)
+        r = state_open(s, err);
     if (r == 0)
         r = watch_init(s, err);
     if (r == 0)
@@ -241,6 +247,11 @@ int srv_renew_store(struct srv *s)
     store_free(s->store);
     s->store = fresh;
     return 0;
+}
+
+void srv_open_store(struct srv *s)
+{
+    s->config.open_store = true;
 }
 
 uint32_t srv_agent_count(const struct srv *s)

@@ -10,6 +10,7 @@
 #include <uv.h>
 
 #include "base/err.h"
+#include "base/token.h"
 #include "rendezvous/store/store.h"
 
 struct srv;
@@ -42,6 +43,10 @@ struct srv_config {
                               nowhere. */
     bool keep_jobs;        /* And the jobs themselves, in a file that no other server uses. */
     bool lasts;            /* It outlives its jobs: agents may say where to ask of them. */
+    const struct mu_token *token; /* Who joins or changes something must have it; NULL: nobody must.
+                                     Copied. */
+    bool read_needs_token;        /* And who reads over HTTP. */
+    bool open_store; /* The store takes clients of other machines, though there is a token. */
     const char *version;
     const char *http_module; /* Path of the HTTP module that is opened at the first HTTP request;
                                 NULL: found beside the program. */
@@ -72,6 +77,9 @@ void srv_close(struct srv *s, void (*done)(void *arg), void *arg);
  * the workers' store is served beside the rendezvous. Not from within a callback of the server's.
  * Returns 0, or -ENOMEM with nothing changed. */
 int srv_renew_store(struct srv *s);
+
+/* From here on as with config.open_store: the store has become a round's. */
+void srv_open_store(struct srv *s);
 
 /* Agents still connected, and jobs that have not ended: a host that wants to leave politely waits
  * until both are 0, with a limit. */

@@ -79,9 +79,8 @@ write_key(struct store *s, struct name *n, write_fn *write, const struct store_v
 }
 
 static enum store_verdict
-write_and_wake(struct store_client *c, struct mu_str key, write_fn *write, struct store_value v)
+write_and_wake(struct store *s, struct mu_str key, write_fn *write, struct store_value v)
 {
-    struct store *s = c->store;
     struct name *n = NULL;
     enum store_verdict r = store_name_get(s, key, CHARGE_DATA, &n);
     if (r != STORE_OK)
@@ -94,14 +93,19 @@ write_and_wake(struct store_client *c, struct mu_str key, write_fn *write, struc
     return r;
 }
 
+enum store_verdict store_write(struct store *s, struct mu_str key, struct mu_str value)
+{
+    return write_and_wake(s, key, store_value_put, (struct store_value){value.p, value.n, NULL});
+}
+
 static enum store_verdict do_set(struct store_client *c, struct parsed *p)
 {
-    return write_and_wake(c, key_of(p), store_value_put, value_of(p, 1));
+    return write_and_wake(c->store, key_of(p), store_value_put, value_of(p, 1));
 }
 
 static enum store_verdict do_append(struct store_client *c, struct parsed *p)
 {
-    return write_and_wake(c, key_of(p), store_value_append, value_of(p, 1));
+    return write_and_wake(c->store, key_of(p), store_value_append, value_of(p, 1));
 }
 
 /* Missing key, nothing expected: it is created. */
@@ -281,21 +285,24 @@ static enum store_verdict do_list_keys(struct store_client *c, struct parsed *p)
     return STORE_OK;
 }
 
+bool store_erase(struct store *s, struct mu_str key)
+{
+    struct name *n = store_name_find(s, key);
+    if (n == NULL || n->value == NULL)
+        return false;
+    struct blob *before = n->value;
+    n->value = NULL;
+    s->stats.keys--;
+    if (n->watches != NULL)
+        store_watch_notify(n, WATCH_DELETED, before, NULL);
+    store_blob_unref(s, before);
+    store_name_settle(s, n);
+    return true;
+}
+
 static enum store_verdict do_delete_key(struct store_client *c, struct parsed *p)
 {
-    struct store *s = c->store;
-    struct name *n = store_name_find(s, key_of(p));
-    bool there = n != NULL && n->value != NULL;
-    if (there) {
-        struct blob *before = n->value;
-        n->value = NULL;
-        s->stats.keys--;
-        if (n->watches != NULL)
-            store_watch_notify(n, WATCH_DELETED, before, NULL);
-        store_blob_unref(s, before);
-        store_name_settle(s, n);
-    }
-    store_out_u64(c, there);
+    store_out_u64(c, store_erase(c->store, key_of(p)));
     return STORE_OK;
 }
 

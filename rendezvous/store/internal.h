@@ -307,6 +307,10 @@ struct parsed {
     size_t body_count;
 };
 
+/* A key's value as SET writes it: watchers are told, waiters woken. On failure nothing has changed.
+ * And its end: false where there was none (command.c). */
+enum store_verdict store_write(struct store *s, struct mu_str key, struct mu_str value);
+bool store_erase(struct store *s, struct mu_str key);
 /* Execute (command.c). */
 enum store_verdict store_execute(struct store_client *c, struct parsed *p);
 /* Forget a half-read request (codec.c). */

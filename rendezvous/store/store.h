@@ -129,4 +129,23 @@ size_t store_client_pending(const struct store_client *c);
  * borrowed until the next call. */
 int store_peek(struct store *s, struct mu_str key, struct mu_str *ret_value);
 
+/* Commands without a client, for callers that speak another protocol; counted as the commands that
+ * they are. store_put(): OK, KEY_TOO_LONG, VALUE_TOO_LONG, STORE_FULL, NO_MEMORY; nothing has
+ * changed then. Who waited for the key is woken: store_take_ready(). store_remove(): was it there?
+ */
+enum store_verdict store_put(struct store *s, struct mu_str key, struct mu_str value);
+bool store_remove(struct store *s, struct mu_str key);
+int store_look(struct store *s, struct mu_str key, struct mu_str *ret_value); /* As store_peek(). */
+
+/* Every key and queue whose name begins with `prefix`, in no order. The entry is borrowed for the
+ * call, in which the store must not change. */
+struct store_entry {
+    struct mu_str key;
+    bool has_value;
+    size_t value_bytes;
+    uint64_t queue_length; /* 0: no queue goes by that name. */
+};
+typedef void store_each_fn(void *arg, const struct store_entry *e);
+void store_each(struct store *s, struct mu_str prefix, store_each_fn *each, void *arg);
+
 #endif

@@ -203,6 +203,8 @@ def check_bad(port):
         if what.startswith(("SET", "MULTI", "unknown")):
             got = s.recv(4)
             assert got in (b"", struct.pack("<I", 1)), (what, got)
+        if what == "TLS":
+            assert s.recv(7)[:1] == b"\x15"  # An alert, so that its sender knows.
         assert mulib.ends(s), f"{what} at port {port}: the connection goes on"
         s.close()
 

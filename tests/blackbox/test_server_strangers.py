@@ -119,6 +119,8 @@ def test_strangers_are_told_apart_in_the_log(server):
                         (b"MUSTER/9\n", "neither a store client")):
         c = server.connect()
         c.sendall(first)
+        if first.startswith(b"\x16"):
+            assert c.recv(7) == b"\x15\x03\x01\x00\x02\x02\x46"  # An alert: protocol_version.
         assert mulib.ends(c)
         server.log.wait(rf"conn\.closed .*{says}")
         c.close()

@@ -159,15 +159,17 @@ def test_a_link_named_torchrun_is_one(venv, tmp_path, worker):
 
 def check_status(venv, tmp, *before):
     """The installed server answers HTTP, by the installed module and libraries."""
-    port_file = tmp / "port"
+    port_file, token = tmp / "port", tmp / "token"
+    token.write_text("5" * 64 + "\n")
+    token.chmod(0o600)
     server = subprocess.Popen([*map(str, before), str(venv / "bin" / "rdzv-server"), "--host", "127.0.0.1", "--port", "0", "--port-file",
-                               str(port_file), "--state-dir", ""], env=clean(tmp), cwd=tmp, stderr=subprocess.PIPE)
+                               str(port_file), "--state-dir", "", "--token-file", str(token)], env=clean(tmp), cwd=tmp, stderr=subprocess.PIPE)
     try:
         mulib.Lines(server.stderr).wait("listening on")
         with urllib.request.urlopen(f"http://127.0.0.1:{port_file.read_text().strip()}/status", timeout=PATIENCE) as answer:
             assert json.load(answer)["jobs"] == []
         maps = Path(f"/proc/{server.pid}/maps").read_text()
-        for library in ("muster-http.so", "libmicrohttpd.so.12", "libgnutls.so.30", "libuv.so.1", "libcjson.so.1"):
+        for library in ("muster-http.so", "muster-crypto.so", "libcrypto.so.3", "libmicrohttpd.so.12", "libgnutls.so.30", "libuv.so.1", "libcjson.so.1"):
             assert f"{venv}/lib/muster/{library}" in maps, maps
     finally:
         server.terminate()

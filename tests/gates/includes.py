@@ -17,6 +17,7 @@ LIBRARIES = ("uv.h", "cjson/", "microhttpd.h", "openssl/", "sqlite3.h", "curl/",
 # Most particular first: folder or file, what of ours it may include (prefixes), which libraries, and whether it is pure.
 ROWS = [
     ("base/ctl.c", ["base/"], ["cjson/"], True),
+    ("base/crypto_module.", ["base/crypto_module.h"], ["openssl/"], False),
     ("base/", ["base/"], ["uthash.h"], False),
     ("rendezvous/store/", PURE_BASE + ["rendezvous/store/"], ["uthash.h", "utlist.h"], True),
     ("rendezvous/job/", PURE_BASE + ["rendezvous/job/"], ["uthash.h", "utlist.h"], True),

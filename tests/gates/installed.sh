@@ -18,10 +18,11 @@ fail() {
 }
 has() { [ -n "$(find "$at" -path "*$1")" ] || fail "$1 is not installed"; }
 
-# The installed server finds its installed module: it answers HTTP from there.
+# The installed server finds its installed modules: it answers HTTP from there, and has a token.
 answers() {
-    rm -f "$root/port"
-    "$at/bin/rdzv-server" --host 127.0.0.1 --port 0 --port-file "$root/port" --state-dir "" --log-level error &
+    rm -f "$root/port" "$root/token"
+    "$at/bin/muster" token new "$root/token"
+    "$at/bin/rdzv-server" --host 127.0.0.1 --port 0 --port-file "$root/port" --state-dir "" --log-level error --token-file "$root/token" &
     server=$!
     tries=0
     while [ ! -s "$root/port" ]; do
@@ -30,7 +31,9 @@ answers() {
         sleep 0.05
     done
     curl -sf --max-time 10 "http://127.0.0.1:$(cat "$root/port")/healthz" || fail "the installed server does not answer"
-    grep -q "$at.*/muster-http.so" "/proc/$server/maps" || fail "the server's module is not the installed one"
+    for module in http crypto; do
+        grep -q "$at.*/muster-$module.so" "/proc/$server/maps" || fail "the server's module $module is not the installed one"
+    done
     kill "$server"
     wait "$server"
     server=

@@ -99,6 +99,14 @@ static void a_wrong_line_is_one_sentence(void **state)
         {{"incidents", "a", "0"}, "muster incidents JOB N: N"},
         {{"incidents", "--watch"}, "muster status JOB --watch"},
         {{"--json"}, "a command is missing"},
+        {{"token"}, "muster token new [FILE]"},
+        {{"token", "make"}, "does not know \"make\""},
+        {{"token", "new", "--watch"}, "--watch does not go with"},
+        {{"store"}, "get, set, keys or del"},
+        {{"store", "get"}, "muster store get takes KEY"},
+        {{"store", "set", "k"}, "muster store set takes KEY VALUE"},
+        {{"store", "put"}, "does not know \"put\""},
+        {{"store", "get", ""}, "the key is empty"},
     };
     (void)state;
     for (size_t i = 0; i < MU_COUNT(wrong); i++) {
@@ -111,6 +119,26 @@ static void a_wrong_line_is_one_sentence(void **state)
         if (strstr(err.msg, wrong[i].says) == NULL)
             fail_msg("'%s' does not say '%s'", err.msg, wrong[i].says);
     }
+}
+
+static void words_of_a_command_are_its_own(void **state)
+{
+    struct cli_options o;
+    struct mu_err err;
+    (void)state;
+    assert_int_equal(parse(&o, ARGV("store", "set", "k", "-", "--token-file=f"), NULL, &err), 0);
+    assert_int_equal(o.verb, CLI_STORE);
+    assert_int_equal(o.word_count, 3);
+    assert_string_equal(o.words[1], "k");
+    assert_string_equal(o.words[2], "-");
+    assert_string_equal(o.token_file, "f");
+    assert_int_equal(parse(&o, ARGV("store", "set", "k", ""), NULL, &err), 0);
+    assert_int_equal(parse(&o, ARGV("store", "set", "--", "-k", "-v"), NULL, &err), 0);
+    assert_string_equal(o.words[2], "-v");
+    assert_int_equal(parse(&o, ARGV("store", "keys"), NULL, &err), 0);
+    assert_int_equal(parse(&o, ARGV("token", "new", "f"), NULL, &err), 0);
+    assert_true(parse(&o, ARGV("store", "set", "k", "v", "w"), NULL, &err) < 0);
+    assert_true(parse(&o, ARGV("store", "del", "k", "v"), NULL, &err) < 0);
 }
 
 static void help_names_every_command_and_option(void **state)
@@ -137,6 +165,7 @@ static void help_names_every_command_and_option(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(words_of_a_command_are_its_own),
         cmocka_unit_test(what_is_given_is_taken),
         cmocka_unit_test(the_server_comes_from_the_option_then_the_variable_then_here),
         cmocka_unit_test(watch_does_not_eat_the_job),

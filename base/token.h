@@ -1,0 +1,52 @@
+/* The token: the secret that who may start, stop and change things has in a file, 32 random bytes
+ * as 64 hexadecimal digits and a newline. It is never an argument, a variable, or in a log. */
+#ifndef MUSTER_BASE_TOKEN_H
+#define MUSTER_BASE_TOKEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/err.h"
+
+#define MU_TOKEN_BYTES 32
+#define MU_TOKEN_DIGITS 64
+
+struct mu_token {
+    char text[MU_TOKEN_DIGITS + 1]; /* Lower case; "": there is none. */
+};
+
+static inline bool mu_token_is_set(const struct mu_token *t)
+{
+    return t->text[0] != '\0';
+}
+
+/* Read a token's file, which nobody but its owner, us or root, may read; systemd's credentials,
+ * which it shows to a service's user by an ACL, may have a group's right. `path` stands in the
+ * sentence. Returns 0, -ENOENT, -EACCES, or another negative errno; *ret is written on success. */
+int mu_token_read(const char *path, struct mu_token *ret, struct mu_err *err);
+
+/* For daemons: the file that was named, else systemd's credential "muster-token" (`credentials` is
+ * the value of CREDENTIALS_DIRECTORY, or NULL), else none, which is no failure: *ret is empty. */
+int mu_token_read_daemon(const char *named,
+                         const char *credentials,
+                         struct mu_token *ret,
+                         struct mu_err *err);
+
+/* Make a new one at `path`, where nothing may be yet. */
+int mu_token_make(const char *path, struct mu_err *err);
+
+/* Its bytes, for a proof. */
+void mu_token_bytes(const struct mu_token *t, unsigned char ret[MU_TOKEN_BYTES]);
+
+/* Takes as long whatever differs. False where there is no token. */
+bool mu_token_is(const struct mu_token *t, const char *text, size_t n);
+
+void mu_token_wipe(struct mu_token *t);
+
+/* For all secrets: equal texts of n bytes, in the same time whatever differs. */
+bool mu_secret_equal(const char *a, const char *b, size_t n);
+
+/* Random bytes as digits; `ret` has 2 * n + 1 bytes. */
+int mu_random_digits(size_t n, char *ret, struct mu_err *err);
+
+#endif

@@ -1,0 +1,86 @@
+"""Who may do what, from another host: the whole table of docs/guides/security.md, and jobs of nodes that have the token."""
+import subprocess
+
+import pytest
+from conftest import BIN, HERE, PYTHON, ROOT
+
+WORKER = HERE / "worker.py"
+TOKEN = "0123456789abcdef" * 4
+HANDSHAKE = """#!/bin/sh
+''':'
+exec /usr/bin/python3 -ESsB "$0" "$@"
+'''
+import os, socket, struct
+s = socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 10)
+s.sendall(struct.pack("<BIBI", 0, 0x3C85F7CE, 13, 4711))
+print("store", os.environ["MASTER_PORT"], struct.unpack("<I", s.recv(4))[0], flush=True)
+"""
+
+
+def token_file(lab, name="token", token=TOKEN):
+    path = lab.share / name
+    path.write_text(token + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def muster(lab, host, *words):
+    """(status, what it said) on that host."""
+    p = subprocess.run([HERE / "lab", "exec", str(host), "env", "HOME=/nonexistent", str(BIN / "muster"), *map(str, words)], env=lab.env,
+                       capture_output=True, text=True, timeout=60)
+    return p.returncode, p.stdout + p.stderr
+
+
+def test_from_another_host_the_table_of_who_may_do_what_holds(hosts):
+    lab = hosts(2)
+    token = token_file(lab)
+    for port, (mode, words, option) in enumerate((("bare", [], None), ("token", ["--token-file", token], None),
+                                                  ("token", ["--token-file", token, "--read=token"], "--read=token"),
+                                                  ("token", ["--token-file", token, "--open-store"], "--open-store")), 29500):
+        server = lab.server(1, port, *words)
+        script = ("import sys, test_allow as t\n"
+                  f"print(t.walk(t.Far('n1', {port}), {mode!r}, {option!r}, hosts=('n1',)), len(t.ROWS))")
+        said = lab.lab("exec", 2, "env", f"MUSTER_BIN={BIN}", f"MUSTER_SOURCE={ROOT}", f"PYTHONPATH={ROOT / 'tests' / 'blackbox'}",
+                       "PYTHONDONTWRITEBYTECODE=1", PYTHON, "-c", script)
+        tried, rows = map(int, said.split())
+        assert tried >= rows, said
+        changed, text = muster(lab, 2, "store", "set", "k", "v", f"--rdzv=n1:{port}")
+        assert changed == 1 and "token" in text, text
+        if mode == "token":
+            assert muster(lab, 2, "store", "set", "k", "v", f"--rdzv=n1:{port}", "--token-file", token)[0] == 0
+        assert TOKEN not in server.text()
+
+
+def test_nodes_of_two_hosts_with_the_token_run_a_job_that_the_other_host_drains(hosts, events):
+    lab = hosts(2)
+    token = token_file(lab)
+    other = token_file(lab, "other", "f" * 64)
+    lab.server(1, 29500, "--token-file", token)
+    stranger = lab.agent(2, "--nnodes=2", "--rdzv=n1:29500", WORKER, events.path)
+    assert stranger.wait(20) == 1 and "--token-file=FILE" in stranger.text()
+    stranger = lab.agent(2, "--nnodes=2", "--rdzv=n1:29500", "--token-file", other, WORKER, events.path)
+    assert stranger.wait(20) == 1 and "another token" in stranger.text()
+    both = [lab.agent(i, "--nnodes=2", "--nproc-per-node=2", "--rdzv=n1:29500", "--token-file", token, WORKER, events.path) for i in (1, 2)]
+    first = events.take(4, 30)
+    assert sorted(e["rank"] for e in first) == [0, 1, 2, 3]
+    status, text = muster(lab, 2, "drain", "n2", "--rdzv=n1")
+    assert status == 1 and "--token-file=FILE" in text, text
+    status, text = muster(lab, 2, "drain", "n2", "--rdzv=n1", "--token-file", other)
+    assert status == 1 and "not this server's token" in text, text
+    status, text = muster(lab, 2, "drain", "n2", "--rdzv=n1", "--token-file", token)
+    assert status == 0 and "n2 leaves job" in text, text
+    assert both[1].wait(60) == 0
+
+
+@pytest.mark.parametrize("with_token", [True, False], ids=["token", "none"])
+def test_workers_elsewhere_find_the_store_that_they_were_promised_though_there_is_a_token(hosts, with_token):
+    """torchrun's static rendezvous: the node that serves it serves the workers' store at the same port."""
+    lab = hosts(2)
+    script = lab.share / "handshake"
+    script.write_text(HANDSHAKE)
+    script.chmod(0o755)
+    words = ["--nnodes=2", "--master-addr=n1", "--master-port=29600", *(["--token-file", token_file(lab)] if with_token else []), script]
+    both = [lab.agent(i, f"--node-rank={i - 1}", *words) for i in (1, 2)]
+    for p in both:
+        assert p.wait(60) == 0, p.text()
+        assert "store 29600 4711" in p.text(), p.text()
