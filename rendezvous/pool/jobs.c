@@ -13,7 +13,7 @@
 /* From the rendezvous' verdict until its agents must have ended by themselves. */
 #define END_WAIT_NS (30 * NS_PER_S)
 
-struct pool_job *job_at(const struct pool *p, uint32_t slot)
+struct pool_job *pool_job_at(const struct pool *p, uint32_t slot)
 {
     return slot < p->job_cap ? p->jobs[slot] : NULL;
 }
@@ -40,12 +40,12 @@ bool pool_is_over(const struct pool_job *j)
     return j->state == POOL_STOPPED || j->state == POOL_DONE || j->state == POOL_FAILED;
 }
 
-bool job_goes_on(const struct pool_job *j)
+bool pool_job_goes_on(const struct pool_job *j)
 {
     return (j->state == POOL_STARTING || j->state == POOL_RUNNING) && !j->stop;
 }
 
-void job_dirty(struct pool *p, struct pool_job *j)
+void pool_job_dirty(struct pool *p, struct pool_job *j)
 {
     if (j->dirty)
         return;
@@ -57,10 +57,10 @@ void job_dirty(struct pool *p, struct pool_job *j)
 static void keep(struct pool *p, struct pool_job *j)
 {
     j->keep_due = true;
-    job_dirty(p, j);
+    pool_job_dirty(p, j);
 }
 
-void job_move(struct pool *p, struct pool_job *j, enum pool_job_state to)
+void pool_job_move(struct pool *p, struct pool_job *j, enum pool_job_state to)
 {
     static const bool allowed[POOL_JOB_STATE_COUNT][POOL_JOB_STATE_COUNT] = {
         [POOL_QUEUED] = {[POOL_STARTING] = true, [POOL_STOPPED] = true, [POOL_FAILED] = true},
@@ -78,6 +78,7 @@ void job_move(struct pool *p, struct pool_job *j, enum pool_job_state to)
     bool was_over = pool_is_over(j);
     j->state = to; /* The only line that writes the state of a job that is known. */
     p->moved = true;
+    p->queue_changed = true;
     p->ended_count += (uint32_t)pool_is_over(j) - (uint32_t)was_over;
     p->live_count += (uint32_t)was_over - (uint32_t)pool_is_over(j);
     keep(p, j);
@@ -85,7 +86,7 @@ void job_move(struct pool *p, struct pool_job *j, enum pool_job_state to)
 
 /* --- birth and death --- */
 
-void job_note_past(struct pool *p, struct pool_job *j, const char *node_id)
+void pool_job_note_past(struct pool *p, struct pool_job *j, const char *node_id)
 {
     for (uint32_t i = 0; i < j->past_count; i++)
         if (strcmp(j->past[i], node_id) == 0)
@@ -99,13 +100,13 @@ void job_note_past(struct pool *p, struct pool_job *j, const char *node_id)
     memcpy(j->past[j->past_count++], node_id, sizeof *past);
 }
 
-void job_drop_seats(struct pool *p, struct pool_job *j)
+void pool_job_drop_seats(struct pool *p, struct pool_job *j)
 {
     for (uint32_t i = 0; i < j->seat_count; i++) {
         struct pool_seat *s = &j->seats[i];
-        seat_release(p, j, s);
+        pool_seat_release(p, j, s);
         if (s->node_id[0] != '\0')
-            job_note_past(p, j, s->node_id);
+            pool_job_note_past(p, j, s->node_id);
         mu_mem_free(p->mem, s->gpus);
     }
     mu_mem_free(p->mem, j->seats);
@@ -113,7 +114,7 @@ void job_drop_seats(struct pool *p, struct pool_job *j)
     j->seat_count = 0;
 }
 
-struct pool_job *job_new(struct pool *p, const char *id)
+struct pool_job *pool_job_new(struct pool *p, const char *id)
 {
     uint32_t slot = 0;
     while (slot < p->job_cap && p->jobs[slot] != NULL)
@@ -149,12 +150,9 @@ struct pool_job *job_new(struct pool *p, const char *id)
     return j;
 }
 
-void job_free(struct pool *p, struct pool_job *j)
+void pool_job_free(struct pool *p, struct pool_job *j)
 {
-    if (j->state == POOL_QUEUED && j->next != NULL)
-        DL_DELETE(p->queue, j);
-    else if (p->queue == j)
-        p->queue = NULL;
+    pool_job_dequeue(p, j);
     for (struct pool_job **at = &p->dirty; *at != NULL; at = &(*at)->next_dirty)
         if (*at == j) {
             *at = j->next_dirty;
@@ -164,7 +162,7 @@ void job_free(struct pool *p, struct pool_job *j)
         p->ended_count--;
     else
         p->live_count--;
-    job_drop_seats(p, j);
+    pool_job_drop_seats(p, j);
     p->spec_bytes -= j->spec_bytes;
     p->jobs[j->slot] = NULL;
     mu_mem_free(p->mem, j->past);
@@ -177,13 +175,22 @@ static int by_place(const struct pool_job *a, const struct pool_job *b)
     return a->order < b->order ? -1 : a->order > b->order;
 }
 
-void job_enqueue(struct pool *p, struct pool_job *j)
+void pool_job_enqueue(struct pool *p, struct pool_job *j)
 {
+    p->queue_changed = true;
+    j->in_queue = true;
     struct pool_job *last = p->queue != NULL ? p->queue->prev : NULL;
     if (last == NULL || last->order < j->order) /* Nearly always. */
         DL_APPEND(p->queue, j);
     else
         DL_INSERT_INORDER(p->queue, j, by_place);
+}
+
+void pool_job_dequeue(struct pool *p, struct pool_job *j)
+{
+    if (j->in_queue)
+        DL_DELETE(p->queue, j);
+    j->in_queue = false;
 }
 
 bool pool_trim(struct pool *p, int64_t *ret_kept)
@@ -205,16 +212,16 @@ bool pool_trim(struct pool *p, int64_t *ret_kept)
     if (oldest == NULL)
         return false;
     *ret_kept = oldest->kept;
-    job_free(p, oldest);
+    pool_job_free(p, oldest);
     return true;
 }
 
 /* --- what people ask for --- */
 
-int job_submit(struct pool *p,
-               const struct pool_submission *s,
-               struct pool_job **ret,
-               struct mu_err *err)
+int pool_job_submit(struct pool *p,
+                    const struct pool_submission *s,
+                    struct pool_job **ret,
+                    struct mu_err *err)
 {
     if (pool_find_job(p, s->id) != POOL_NONE)
         return mu_err_set(err, -EEXIST,
@@ -223,13 +230,13 @@ int job_submit(struct pool *p,
     if (p->live_count >= MU_POOL_JOBS_MAX || p->spec_bytes + s->spec.n > MU_POOL_SPEC_BYTES_MAX)
         return mu_err_set(err, -ENOSPC, "%u jobs wait or run already: try again later",
                           p->live_count);
-    struct pool_job *j = job_new(p, s->id);
+    struct pool_job *j = pool_job_new(p, s->id);
     if (j == NULL)
         return mu_err_set(err, -ENOMEM,
                           "the server has no memory for another job: try again later");
     j->spec = mu_alloc(p->mem, s->spec.n + 1);
     if (j->spec == NULL) {
-        job_free(p, j);
+        pool_job_free(p, j);
         return mu_err_set(err, -ENOMEM,
                           "the server has no memory for another job: try again later");
     }
@@ -244,25 +251,25 @@ int job_submit(struct pool *p,
     j->gpus = s->gpus;
     j->order = ++p->orders;
     j->submitted_unix_ms = p->unix_ms;
-    job_enqueue(p, j);
+    pool_job_enqueue(p, j);
     p->moved = true;
     keep(p, j);
     *ret = j;
     return 0;
 }
 
-struct pool_job *job_adopt(struct pool *p, uint32_t node, const struct ctl_has *m)
+struct pool_job *pool_job_adopt(struct pool *p, uint32_t node, const struct ctl_has *m)
 {
     if (p->live_count >= MU_POOL_JOBS_MAX)
         return NULL;
     uint32_t slot = pool_find_job(p, m->job);
-    struct pool_job *j = slot != POOL_NONE ? p->jobs[slot] : job_new(p, m->job);
+    struct pool_job *j = slot != POOL_NONE ? p->jobs[slot] : pool_job_new(p, m->job);
     if (j == NULL)
         return NULL;
     struct pool_seat *seats = mu_realloc(p->mem, j->seats, (j->seat_count + 1) * sizeof *seats);
     if (seats == NULL) {
         if (slot == POOL_NONE)
-            job_free(p, j);
+            pool_job_free(p, j);
         return NULL;
     }
     const struct pool_node *n = p->nodes[node];
@@ -271,7 +278,7 @@ struct pool_job *job_adopt(struct pool *p, uint32_t node, const struct ctl_has *
     *s = (struct pool_seat){.state = POOL_SEAT_UP, .node = node, .adopted = true, .seen = true};
     memcpy(s->node_id, n->id, sizeof s->node_id);
     memcpy(s->host, n->host, sizeof s->host);
-    seat_hold(p, j, s);
+    pool_seat_hold(p, j, s);
     j->nodes_min = j->seat_count;
     j->nodes_max = j->seat_count;
     if (slot != POOL_NONE)
@@ -282,7 +289,7 @@ struct pool_job *job_adopt(struct pool *p, uint32_t node, const struct ctl_has *
     j->submitted_unix_ms = p->unix_ms;
     j->state = POOL_STARTING; /* It never waited here. */
     j->met = true;
-    job_move(p, j, POOL_RUNNING);
+    pool_job_move(p, j, POOL_RUNNING);
     return j;
 }
 
@@ -290,14 +297,14 @@ struct pool_job *job_adopt(struct pool *p, uint32_t node, const struct ctl_has *
 static void unassign_all(struct pool *p, struct pool_job *j)
 {
     for (uint32_t i = 0; i < j->seat_count; i++)
-        if (seat_is_live(&j->seats[i])) {
+        if (pool_seat_is_live(&j->seats[i])) {
             j->seats[i].unassign_due = true;
             j->seats[i].assign_due = false;
         }
     keep(p, j);
 }
 
-int job_stop(
+int pool_job_stop(
     struct pool *p, struct pool_job *j, int32_t signo, int64_t grace_ms, struct mu_err *err)
 {
     if (pool_is_over(j))
@@ -307,21 +314,20 @@ int job_stop(
     j->signo = signo;
     j->grace_ms = grace_ms;
     if (j->state == POOL_QUEUED) {
-        DL_DELETE(p->queue, j);
-        j->next = NULL;
+        pool_job_dequeue(p, j);
         (void)snprintf(j->cause, sizeof j->cause, "it was stopped before it began");
         j->ended_unix_ms = p->unix_ms;
-        job_move(p, j, POOL_STOPPED);
+        pool_job_move(p, j, POOL_STOPPED);
         return 0;
     }
     if (j->state != POOL_STOPPING)
-        job_move(p, j, POOL_STOPPING);
+        pool_job_move(p, j, POOL_STOPPING);
     unassign_all(p, j);
-    job_check(p, j);
+    pool_job_check(p, j);
     return 0;
 }
 
-int job_resume(struct pool *p, struct pool_job *j, struct mu_err *err)
+int pool_job_resume(struct pool *p, struct pool_job *j, struct mu_err *err)
 {
     if (!pool_is_over(j))
         return mu_err_set(err, -EALREADY, "job '%s' is %s: only one that has ended can be resumed",
@@ -345,8 +351,8 @@ int job_resume(struct pool *p, struct pool_job *j, struct mu_err *err)
     j->met = false;
     j->started_unix_ms = 0;
     j->ended_unix_ms = 0;
-    job_move(p, j, POOL_QUEUED);
-    job_enqueue(p, j);
+    pool_job_move(p, j, POOL_QUEUED);
+    pool_job_enqueue(p, j);
     return 0;
 }
 
@@ -392,18 +398,18 @@ static void finish(struct pool *p, struct pool_job *j)
     j->ended_unix_ms = p->unix_ms;
     for (uint32_t i = 0; i < j->seat_count; i++) { /* Whoever is still there must go. */
         struct pool_seat *s = &j->seats[i];
-        s->unassign_due = seat_is_live(s);
+        s->unassign_due = pool_seat_is_live(s);
         s->assign_due = false;
-        if (!seat_is_live(s))
-            seat_release(p, j, s);
+        if (!pool_seat_is_live(s))
+            pool_seat_release(p, j, s);
     }
-    job_move(p, j,
-             j->stop && (!well || j->verdict == POOL_UNDECIDED) ? POOL_STOPPED
-             : well                                             ? POOL_DONE
-                                                                : POOL_FAILED);
+    pool_job_move(p, j,
+                  j->stop && (!well || j->verdict == POOL_UNDECIDED) ? POOL_STOPPED
+                  : well                                             ? POOL_DONE
+                                                                     : POOL_FAILED);
 }
 
-void job_fail(struct pool *p, struct pool_job *j, const char *text)
+void pool_job_fail(struct pool *p, struct pool_job *j, const char *text)
 {
     j->verdict = POOL_FAILED_SO;
     j->exit_status = j->exit_status > 0 ? j->exit_status : 1;
@@ -423,7 +429,7 @@ static struct count count_seats(const struct pool_job *j)
     struct count c = {0};
     for (uint32_t i = 0; i < j->seat_count; i++) {
         const struct pool_seat *s = &j->seats[i];
-        c.live += seat_is_live(s);
+        c.live += pool_seat_is_live(s);
         c.ended += s->state == POOL_SEAT_ENDED;
         c.vacant += s->state == POOL_SEAT_VACANT;
         if (s->state == POOL_SEAT_ENDED && s->ended_ns > c.last_ended_ns)
@@ -440,9 +446,9 @@ static void want_deadline(struct pool *p, int64_t at_ns)
 /* Nobody has begun, and nobody is left to: its turn comes again. */
 static void requeue(struct pool *p, struct pool_job *j)
 {
-    job_drop_seats(p, j);
-    job_move(p, j, POOL_QUEUED);
-    job_enqueue(p, j);
+    pool_job_drop_seats(p, j);
+    pool_job_move(p, j, POOL_QUEUED);
+    pool_job_enqueue(p, j);
 }
 
 /* Its agent ended while those of other nodes go on, and the rendezvous does not say that the job is
@@ -461,13 +467,13 @@ static void replace_ended(struct pool *p, struct pool_job *j)
         } else {
             continue;
         }
-        seat_release(p, j, s);
+        pool_seat_release(p, j, s);
         p->vacant_due = true;
         keep(p, j);
     }
 }
 
-void job_check(struct pool *p, struct pool_job *j)
+void pool_job_check(struct pool *p, struct pool_job *j)
 {
     if (j->state == POOL_QUEUED || pool_is_over(j))
         return;
@@ -487,7 +493,7 @@ void job_check(struct pool *p, struct pool_job *j)
     } else if (c.live == 0 && !j->met && j->state == POOL_STARTING && j->spec != NULL) {
         requeue(p, j);
     } else if (c.vacant == j->seat_count && j->spec == NULL) {
-        job_fail(p, j, "its nodes have gone, and what it runs is not known here");
+        pool_job_fail(p, j, "its nodes have gone, and what it runs is not known here");
     } else if (c.ended > 0 && !j->stop) {
         if (p->now_ns - c.last_ended_ns >= SETTLE_NS)
             replace_ended(p, j);

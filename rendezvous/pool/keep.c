@@ -138,15 +138,15 @@ static bool load_node(struct pool *p, struct pool_job *j, struct pool_seat *s)
     s->held = false;
     if (!held || s->node_id[0] == '\0')
         return true;
-    s->node = node_find(p, s->node_id);
+    s->node = pool_node_find(p, s->node_id);
     if (s->node == POOL_NONE) {
-        s->node = node_new(p, s->node_id, NULL);
+        s->node = pool_node_new(p, s->node_id, NULL);
         if (s->node == POOL_NONE)
             return false;
         memcpy(p->nodes[s->node]->host, s->host, sizeof s->host);
         p->nodes[s->node]->gone_ns = p->now_ns;
     }
-    seat_hold(p, j, s);
+    pool_seat_hold(p, j, s);
     return true;
 }
 
@@ -220,7 +220,7 @@ static void load_past(struct pool *p, struct pool_job *j, struct mu_str in)
     while (word(&in, ' ', id, sizeof id)) {
         char padded[40] = "";
         (void)mu_strcopy(padded, sizeof padded, id);
-        job_note_past(p, j, padded);
+        pool_job_note_past(p, j, padded);
     }
 }
 
@@ -233,14 +233,14 @@ int pool_load(struct pool *p, int64_t now_ns, const struct pool_row *row, struct
         return r;
     if (pool_find_job(p, row->id) != POOL_NONE)
         return mu_err_set(err, -EPROTO, "its id is there twice");
-    struct pool_job *j = job_new(p, row->id);
+    struct pool_job *j = pool_job_new(p, row->id);
     if (j == NULL)
         return mu_err_set(err, -ENOMEM, "no memory");
     fill(j, row);
     if (row->spec.n > 0) {
         j->spec = mu_alloc(p->mem, row->spec.n + 1);
         if (j->spec == NULL) {
-            job_free(p, j);
+            pool_job_free(p, j);
             return mu_err_set(err, -ENOMEM, "no memory");
         }
         memcpy(j->spec, row->spec.p, row->spec.n);
@@ -251,7 +251,7 @@ int pool_load(struct pool *p, int64_t now_ns, const struct pool_row *row, struct
     load_past(p, j, row->past);
     r = load_seats(p, j, row->seats);
     if (r < 0) {
-        job_free(p, j);
+        pool_job_free(p, j);
         return mu_err_set(err, r, "its nodes make no sense, or there is no memory");
     }
     j->verdict_ns = now_ns;
@@ -261,7 +261,7 @@ int pool_load(struct pool *p, int64_t now_ns, const struct pool_row *row, struct
         p->ended_count++;
     }
     if (state == POOL_QUEUED)
-        job_enqueue(p, j);
+        pool_job_enqueue(p, j);
     p->orders = j->order > p->orders ? j->order : p->orders;
     return 0;
 }

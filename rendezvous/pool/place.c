@@ -7,37 +7,38 @@
 
 #include <utlist.h>
 
-bool seat_is_live(const struct pool_seat *s)
+bool pool_seat_is_live(const struct pool_seat *s)
 {
     return s->state == POOL_SEAT_ASSIGNED || s->state == POOL_SEAT_UP;
 }
 
 /* --- what a node has --- */
 
-uint32_t job_gpus_on(const struct pool_job *j, const struct pool_node *n)
+uint32_t pool_job_gpus_on(const struct pool_job *j, const struct pool_node *n)
 {
     if (j->gpus >= 0)
         return (uint32_t)j->gpus;
     return n->gpus > 0 ? j->nproc : 0;
 }
 
-bool node_takes_jobs(const struct pool_node *n)
+bool pool_node_takes_jobs(const struct pool_node *n)
 {
     return pool_is_here(n) && n->known && n->reported && !n->draining && n->strays == 0 &&
            n->adopted == 0;
 }
 
-bool node_could(const struct pool_node *n, const struct pool_job *j)
+bool pool_node_could(const struct pool_node *n, const struct pool_job *j)
 {
-    return n->known && n->slots >= j->nproc && n->gpus >= job_gpus_on(j, n);
+    return n->known && n->slots >= j->nproc && n->gpus >= pool_job_gpus_on(j, n);
 }
 
-bool node_fits(const struct pool_node *n, const struct pool_job *j)
+bool pool_node_fits(const struct pool_node *n, const struct pool_job *j)
 {
-    return node_takes_jobs(n) && n->slots_free >= j->nproc && n->gpus_free >= job_gpus_on(j, n);
+    return pool_node_takes_jobs(n) && n->slots_free >= j->nproc &&
+           n->gpus_free >= pool_job_gpus_on(j, n);
 }
 
-void seat_hold(struct pool *p, const struct pool_job *j, struct pool_seat *s)
+void pool_seat_hold(struct pool *p, const struct pool_job *j, struct pool_seat *s)
 {
     struct pool_node *n = p->nodes[s->node];
     MU_ASSERT(!s->held);
@@ -55,7 +56,7 @@ void seat_hold(struct pool *p, const struct pool_job *j, struct pool_seat *s)
     }
 }
 
-void seat_release(struct pool *p, const struct pool_job *j, struct pool_seat *s)
+void pool_seat_release(struct pool *p, const struct pool_job *j, struct pool_seat *s)
 {
     if (!s->held)
         return;
@@ -101,7 +102,7 @@ static bool avoids(const struct pool_job *j, uint32_t node)
 static int take(struct pool *p, struct pool_job *j, struct pool_seat *s, uint32_t node)
 {
     struct pool_node *n = p->nodes[node];
-    uint32_t want = job_gpus_on(j, n);
+    uint32_t want = pool_job_gpus_on(j, n);
     int32_t *gpus = NULL;
     if (want > 0) {
         gpus = mu_alloc(p->mem, want * sizeof *gpus);
@@ -114,7 +115,7 @@ static int take(struct pool *p, struct pool_job *j, struct pool_seat *s, uint32_
             gpus[found++] = (int32_t)g;
     MU_ASSERT(found == want);
     if (s->node_id[0] != '\0')
-        job_note_past(p, j, s->node_id);
+        pool_job_note_past(p, j, s->node_id);
     mu_mem_free(p->mem, s->gpus);
     *s = (struct pool_seat){.state = POOL_SEAT_ASSIGNED,
                             .node = node,
@@ -123,8 +124,8 @@ static int take(struct pool *p, struct pool_job *j, struct pool_seat *s, uint32_
                             .assign_due = true};
     memcpy(s->node_id, n->id, sizeof s->node_id);
     memcpy(s->host, n->host, sizeof s->host);
-    seat_hold(p, j, s);
-    job_dirty(p, j);
+    pool_seat_hold(p, j, s);
+    pool_job_dirty(p, j);
     j->keep_due = true;
     return 0;
 }
@@ -137,7 +138,7 @@ static uint32_t choose(struct pool *p, const struct pool_job *j, uint32_t most, 
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->node_cap; i++) {
         const struct pool_node *n = p->nodes[i];
-        if (n == NULL || n->reserved || !node_fits(n, j) || avoids(j, i) ||
+        if (n == NULL || n->reserved || !pool_node_fits(n, j) || avoids(j, i) ||
             (j->gpus < 0 && (n->gpus > 0) != with_gpus))
             continue;
         if (count == most && by_order(n, p->nodes[p->candidates[count - 1]]) >= 0)
@@ -173,7 +174,7 @@ static bool place(struct pool *p, struct pool_job *j)
     struct pool_seat *seats = mu_zalloc(p->mem, found * sizeof *seats);
     if (seats == NULL)
         return false; /* With the next event. */
-    job_drop_seats(p, j);
+    pool_job_drop_seats(p, j);
     j->seats = seats;
     j->seat_count = found;
     for (uint32_t i = 0; i < found; i++) {
@@ -181,11 +182,11 @@ static bool place(struct pool *p, struct pool_job *j)
         if (take(p, j, &seats[i], p->candidates[i]) < 0)
             p->vacant_due = true;
     }
-    DL_DELETE(p->queue, j);
+    pool_job_dequeue(p, j);
     j->attempt++;
     j->met = false;
     j->started_unix_ms = p->unix_ms;
-    job_move(p, j, POOL_STARTING);
+    pool_job_move(p, j, POOL_STARTING);
     return true;
 }
 
@@ -196,20 +197,21 @@ static void replace(struct pool *p, struct pool_job *j, struct pool_seat *s)
     for (int again = 0; again < 2 && best == POOL_NONE; again++)
         for (uint32_t i = 0; i < p->node_cap; i++) {
             const struct pool_node *n = p->nodes[i];
-            if (n == NULL || !node_fits(n, j) || has_node(j, i) || (again == 0 && avoids(j, i)))
+            if (n == NULL || !pool_node_fits(n, j) || has_node(j, i) ||
+                (again == 0 && avoids(j, i)))
                 continue;
             if (best == POOL_NONE || by_order(n, p->nodes[best]) < 0)
                 best = i;
         }
     if (best == POOL_NONE)
         return;
-    seat_release(p, j, s);
+    pool_seat_release(p, j, s);
     (void)take(p, j, s, best); /* Without memory with the next event. */
 }
 
 static bool wants_node(const struct pool_job *j, const struct pool_seat *s)
 {
-    return job_goes_on(j) && j->verdict == POOL_UNDECIDED && j->spec != NULL &&
+    return pool_job_goes_on(j) && j->verdict == POOL_UNDECIDED && j->spec != NULL &&
            (s->state == POOL_SEAT_LOST || s->state == POOL_SEAT_VACANT);
 }
 
@@ -237,8 +239,8 @@ static uint32_t reserve(struct pool *p, const struct pool_job *j)
         struct pool_node *n = p->nodes[i];
         if (n == NULL)
             continue;
-        n->reserved = n->reserved || node_could(n, j);
-        left += !n->reserved && node_takes_jobs(n) && n->slots_free > 0;
+        n->reserved = n->reserved || pool_node_could(n, j);
+        left += !n->reserved && pool_node_takes_jobs(n) && n->slots_free > 0;
     }
     return left;
 }

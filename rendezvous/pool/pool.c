@@ -20,7 +20,7 @@ void pool_fini(struct pool *p)
 {
     for (uint32_t i = 0; i < p->job_cap; i++)
         if (p->jobs[i] != NULL)
-            job_free(p, p->jobs[i]);
+            pool_job_free(p, p->jobs[i]);
     for (uint32_t i = 0; i < p->node_cap; i++) {
         if (p->nodes[i] != NULL)
             mu_mem_free(p->mem, p->nodes[i]->gpu_used);
@@ -39,7 +39,7 @@ bool pool_is_here(const struct pool_node *n)
     return n->connected;
 }
 
-uint32_t node_find(const struct pool *p, const char *id)
+uint32_t pool_node_find(const struct pool *p, const char *id)
 {
     for (uint32_t i = 0; i < p->node_cap; i++)
         if (p->nodes[i] != NULL && strcmp(p->nodes[i]->id, id) == 0)
@@ -49,7 +49,7 @@ uint32_t node_find(const struct pool *p, const char *id)
 
 uint32_t pool_find_node(const struct pool *p, const char *name, bool *ret_many)
 {
-    uint32_t found = node_find(p, name);
+    uint32_t found = pool_node_find(p, name);
     *ret_many = false;
     if (found != POOL_NONE)
         return found;
@@ -81,7 +81,7 @@ static int grow_nodes(struct pool *p)
     return 0;
 }
 
-uint32_t node_new(struct pool *p, const char *id, struct mu_err *err)
+uint32_t pool_node_new(struct pool *p, const char *id, struct mu_err *err)
 {
     uint32_t slot = 0;
     while (slot < p->node_cap && p->nodes[slot] != NULL)
@@ -141,7 +141,7 @@ static int set_capacity(struct pool *p, uint32_t slot, const struct ctl_offer *m
         struct pool_job *j = p->jobs[i];
         for (uint32_t k = 0; j != NULL && k < j->seat_count; k++)
             if (j->seats[k].held && j->seats[k].node == slot)
-                seat_release(p, j, &j->seats[k]);
+                pool_seat_release(p, j, &j->seats[k]);
     }
     mu_mem_free(p->mem, n->gpu_used);
     n->gpu_used = used;
@@ -160,7 +160,7 @@ static int set_capacity(struct pool *p, uint32_t slot, const struct ctl_offer *m
             fits = fits && (uint32_t)s->gpus[g] < n->gpus && !n->gpu_used[s->gpus[g]];
         s->adopted = s->adopted || !fits; /* It offers less than the job holds: until then nobody
                                              else gets anything there. */
-        seat_hold(p, j, s);
+        pool_seat_hold(p, j, s);
     }
     return 0;
 }
@@ -183,10 +183,10 @@ static int
 on_offer(struct pool *p, const struct pool_event *ev, struct pool_out *out, struct mu_err *err)
 {
     const struct ctl_offer *m = &ev->msg->u.offer;
-    uint32_t slot = node_find(p, m->node);
+    uint32_t slot = pool_node_find(p, m->node);
     bool fresh = slot == POOL_NONE;
     if (fresh)
-        slot = node_new(p, m->node, err);
+        slot = pool_node_new(p, m->node, err);
     if (slot == POOL_NONE)
         return err != NULL && err->code != 0 ? err->code : -ENOMEM;
     struct pool_node *n = p->nodes[slot];
@@ -236,18 +236,18 @@ static void lose(struct pool *p, uint32_t slot)
     for (uint32_t i = 0; i < p->job_cap; i++) {
         struct pool_job *j = p->jobs[i];
         struct pool_seat *s = j != NULL ? seat_on(j, slot) : NULL;
-        if (s == NULL || !seat_is_live(s))
+        if (s == NULL || !pool_seat_is_live(s))
             continue;
         s->state = POOL_SEAT_LOST;
         s->assign_due = false;
         s->unassign_due = false;
-        if (!job_goes_on(j))
-            seat_release(p, j, s);
+        if (!pool_job_goes_on(j))
+            pool_seat_release(p, j, s);
         p->vacant_due = true;
         p->moved = true;
         j->keep_due = true;
-        job_dirty(p, j);
-        job_check(p, j);
+        pool_job_dirty(p, j);
+        pool_job_check(p, j);
     }
 }
 
@@ -260,10 +260,10 @@ static void seat_ended(struct pool *p, struct pool_job *j, struct pool_seat *s, 
     s->state = POOL_SEAT_ENDED;
     s->assign_due = false;
     s->unassign_due = false;
-    seat_release(p, j, s);
+    pool_seat_release(p, j, s);
     j->keep_due = true;
-    job_dirty(p, j);
-    job_check(p, j);
+    pool_job_dirty(p, j);
+    pool_job_check(p, j);
 }
 
 static void seat_up(struct pool *p, struct pool_job *j, struct pool_seat *s, bool runs)
@@ -271,22 +271,22 @@ static void seat_up(struct pool *p, struct pool_job *j, struct pool_seat *s, boo
     if (s->state != POOL_SEAT_UP) {
         s->state = POOL_SEAT_UP;
         j->keep_due = true;
-        job_dirty(p, j);
+        pool_job_dirty(p, j);
     }
     s->seen = true;
     if (!s->held) { /* It was taken for lost when the job was told to stop, or ended. */
         s->adopted = true;
-        seat_hold(p, j, s);
+        pool_seat_hold(p, j, s);
     }
-    if (!job_goes_on(j))
+    if (!pool_job_goes_on(j))
         s->unassign_due = true;
-    job_dirty(p, j);
+    pool_job_dirty(p, j);
     if (!runs || j->state != POOL_STARTING)
         return;
     for (uint32_t i = 0; i < j->seat_count; i++)
         if (j->seats[i].state != POOL_SEAT_UP)
             return;
-    job_move(p, j, POOL_RUNNING);
+    pool_job_move(p, j, POOL_RUNNING);
 }
 
 static void refuse(struct pool *p, struct pool_job *j, struct pool_seat *s, const char *text)
@@ -298,29 +298,29 @@ static void refuse(struct pool *p, struct pool_job *j, struct pool_seat *s, cons
     if (j->refusals < MU_POOL_REFUSALS_MAX)
         j->avoid[j->refusals] = s->node;
     j->refusals++;
-    seat_release(p, j, s);
+    pool_seat_release(p, j, s);
     s->state = POOL_SEAT_VACANT;
     s->assign_due = false;
     s->unassign_due = false;
     p->vacant_due = true;
     j->keep_due = true;
-    job_dirty(p, j);
+    pool_job_dirty(p, j);
     if (pool_is_over(j))
         return;
     (void)snprintf(j->cause, sizeof j->cause, "%s", shown);
     if (j->refusals > MU_POOL_REFUSALS_MAX && !j->stop) {
         j->refusals = MU_POOL_REFUSALS_MAX;
-        job_fail(p, j, shown);
+        pool_job_fail(p, j, shown);
         return;
     }
-    job_check(p, j);
+    pool_job_check(p, j);
 }
 
 static void on_placed(struct pool *p, const struct pool_event *ev)
 {
     const struct ctl_placed *m = &ev->msg->u.placed;
     struct pool_node *n = p->nodes[ev->node];
-    struct pool_job *j = job_at(p, pool_find_job(p, m->job));
+    struct pool_job *j = pool_job_at(p, pool_find_job(p, m->job));
     struct pool_seat *s = j != NULL && j->attempt == m->attempt ? seat_on(j, ev->node) : NULL;
     if (s == NULL) { /* One that was told to end. */
         if (m->state >= 2 && n->strays > 0)
@@ -349,14 +349,14 @@ static void reported(struct pool *p, uint32_t slot)
         struct pool_seat *s = j != NULL ? seat_on(j, slot) : NULL;
         if (s == NULL || s->seen || s->state == POOL_SEAT_ENDED)
             continue;
-        if (!job_goes_on(j) || j->verdict != POOL_UNDECIDED || j->spec == NULL) {
+        if (!pool_job_goes_on(j) || j->verdict != POOL_UNDECIDED || j->spec == NULL) {
             seat_ended(p, j, s, j->stop ? 128 + (uint32_t)j->signo : 0);
             continue;
         }
         s->state = s->held ? POOL_SEAT_ASSIGNED : POOL_SEAT_VACANT;
         s->assign_due = s->held;
         p->vacant_due = p->vacant_due || !s->held;
-        job_dirty(p, j);
+        pool_job_dirty(p, j);
     }
     p->moved = true;
 }
@@ -368,7 +368,7 @@ static void on_has(struct pool *p, const struct pool_event *ev, struct pool_out 
         reported(p, ev->node);
         return;
     }
-    struct pool_job *j = job_at(p, pool_find_job(p, m->job));
+    struct pool_job *j = pool_job_at(p, pool_find_job(p, m->job));
     struct pool_seat *s = j != NULL && j->attempt == m->attempt ? seat_on(j, ev->node) : NULL;
     if (s != NULL) {
         s->seen = true;
@@ -381,7 +381,7 @@ static void on_has(struct pool *p, const struct pool_event *ev, struct pool_out 
     } else if (m->state == 0) {
         bool nobodys =
             j == NULL || (j->spec == NULL && !pool_is_over(j) && j->attempt == m->attempt);
-        out->stray = p->config.keeps || !nobodys || job_adopt(p, ev->node, m) == NULL;
+        out->stray = p->config.keeps || !nobodys || pool_job_adopt(p, ev->node, m) == NULL;
     }
     p->nodes[ev->node]->strays += out->stray;
     p->moved = true;
@@ -402,9 +402,9 @@ static void on_round(struct pool *p, struct pool_job *j, const struct pool_event
     if (!j->met)
         j->keep_due = true;
     j->met = true;
-    job_dirty(p, j);
+    pool_job_dirty(p, j);
     if (j->state == POOL_STARTING)
-        job_move(p, j, POOL_RUNNING);
+        pool_job_move(p, j, POOL_RUNNING);
 }
 
 static void on_verdict(struct pool *p, struct pool_job *j, const struct pool_event *ev)
@@ -417,8 +417,8 @@ static void on_verdict(struct pool *p, struct pool_job *j, const struct pool_eve
     j->exit_status = ev->success ? 0 : ev->exit_status;
     (void)snprintf(j->cause, sizeof j->cause, "%s", ev->text != NULL ? ev->text : "");
     j->keep_due = true;
-    job_dirty(p, j);
-    job_check(p, j);
+    pool_job_dirty(p, j);
+    pool_job_check(p, j);
 }
 
 /* --- time --- */
@@ -436,7 +436,7 @@ static void give_up(struct pool *p, uint32_t slot)
         struct pool_seat *s = j != NULL ? seat_on(j, slot) : NULL;
         if (s == NULL)
             continue;
-        seat_release(p, j, s);
+        pool_seat_release(p, j, s);
         if (s->state == POOL_SEAT_LOST && !pool_is_over(j))
             s->state = POOL_SEAT_VACANT;
     }
@@ -482,7 +482,7 @@ static void settle(struct pool *p)
             look_at_node(p, i);
     for (uint32_t i = 0; i < p->job_cap; i++)
         if (p->jobs[i] != NULL)
-            job_check(p, p->jobs[i]);
+            pool_job_check(p, p->jobs[i]);
     pool_schedule(p);
 }
 
@@ -528,14 +528,14 @@ static int handle(struct pool *p,
         on_placed(p, ev);
         break;
     case POOL_EV_SUBMIT:
-        r = job_submit(p, ev->submission, &j, err);
+        r = pool_job_submit(p, ev->submission, &j, err);
         out->job = r == 0 ? j->slot : POOL_NONE;
         break;
     case POOL_EV_STOP:
-        r = job_stop(p, j, ev->signo, ev->grace_ms, err);
+        r = pool_job_stop(p, j, ev->signo, ev->grace_ms, err);
         break;
     case POOL_EV_RESUME:
-        r = job_resume(p, j, err);
+        r = pool_job_resume(p, j, err);
         break;
     case POOL_EV_DRAIN:
     case POOL_EV_UNDRAIN:
@@ -554,6 +554,15 @@ static int handle(struct pool *p,
     return r;
 }
 
+static void number_queue(struct pool *p)
+{
+    struct pool_job *j = NULL;
+    uint32_t ahead = 0;
+    DL_FOREACH(p->queue, j)
+    j->ahead = ahead++;
+    p->queue_changed = false;
+}
+
 int pool_step(struct pool *p,
               int64_t now_ns,
               const struct pool_event *ev,
@@ -561,7 +570,7 @@ int pool_step(struct pool *p,
               struct mu_err *err)
 {
     *out = (struct pool_out){.node = ev->node, .job = ev->job};
-    struct pool_job *j = job_at(p, ev->job);
+    struct pool_job *j = pool_job_at(p, ev->job);
     bool of_job = ev->type == POOL_EV_STOP || ev->type == POOL_EV_RESUME ||
                   ev->type == POOL_EV_ROUND || ev->type == POOL_EV_VERDICT;
     MU_ASSERT(!of_job || j != NULL);
@@ -574,6 +583,8 @@ int pool_step(struct pool *p,
     if (ev->type != POOL_EV_BEAT ||
         p->moved) /* A lease that now ends later is looked at in time. */
         settle(p);
+    if (p->queue_changed)
+        number_queue(p);
     out->moved = p->moved;
     return 0;
 }

@@ -189,6 +189,7 @@ struct pool_job {
     int32_t gpus;
     uint32_t attempt; /* Starts so far. */
     uint64_t order;
+    uint32_t ahead;          /* QUEUED: how many stand before it. */
     struct pool_seat *seats; /* Of its last start. */
     uint32_t seat_count;
     char (*past)[40]; /* Ids of nodes that had it before. */
@@ -206,10 +207,13 @@ struct pool_job {
     int64_t submitted_unix_ms;
     int64_t started_unix_ms; /* Placed; 0: not yet. */
     int64_t ended_unix_ms;
-    int64_t kept; /* The shell's own number for it. */
+    int64_t kept;               /* The shell's own number for it, */
+    bool kept_due;              /* that its row is to be written, */
+    enum pool_job_state logged; /* and the state that the log has. */
     bool keep_due;
     bool dirty;
     struct pool_job *next_dirty;
+    bool in_queue;
     struct pool_job *prev; /* In the queue. */
     struct pool_job *next;
     uint32_t slot;
@@ -241,6 +245,7 @@ struct pool {
     int64_t now_ns;      /* Of the step. */
     int64_t unix_ms;
     bool moved;
+    bool queue_changed;
 };
 
 void pool_init(struct pool *p, const struct mu_mem *mem, const struct pool_config *config);

@@ -48,8 +48,8 @@ static struct room count_room(const struct pool *p, const struct pool_job *j, bo
         bool kind = j->gpus >= 0 || (n->gpus > 0) == with_gpus;
         r.here++;
         r.draining += n->draining;
-        r.could += kind && node_could(n, j) && !n->draining;
-        r.fit += kind && node_fits(n, j);
+        r.could += kind && pool_node_could(n, j) && !n->draining;
+        r.fit += kind && pool_node_fits(n, j);
     }
     return r;
 }
@@ -83,13 +83,10 @@ static void add_queued(const struct pool *p, const struct pool_job *j, struct mu
             (void)mu_buf_addf(b, "waits for %s to end its last start", j->seats[i].host);
             return;
         }
-    uint32_t before = 0;
-    for (const struct pool_job *e = p->queue; e != NULL && e != j; e = e->next)
-        before++;
-    if (before > 0) {
+    if (j->ahead > 0 && p->queue != NULL) {
         (void)mu_buf_addf(b, "waits for %s, which is first in the queue", p->queue->id);
-        if (before > 1)
-            (void)mu_buf_addf(b, ", and %u more before it", before - 1);
+        if (j->ahead > 1)
+            (void)mu_buf_addf(b, ", and %u more before it", j->ahead - 1);
         return;
     }
     add_room(p, j, b);

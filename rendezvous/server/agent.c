@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 void agent_open(struct conn *c)
 {
@@ -17,6 +18,7 @@ void agent_open(struct conn *c)
     }
     a->conn = c;
     a->node = JOB_NO_NODE;
+    a->offered = POOL_NONE;
     mu_buf_init(&a->in, mu_mem_default());
     mu_buf_init(&a->out, mu_mem_default());
     mu_buf_init(&a->held, mu_mem_default());
@@ -50,6 +52,8 @@ void agent_free(struct agent *a)
         leave_patience(a);
     if (a->job != NULL)
         agent_detach(a);
+    if (a->offered != POOL_NONE)
+        srv_pool_gone(a);
     mu_buf_fini(&a->in);
     mu_buf_fini(&a->out);
     mu_buf_fini(&a->held);
@@ -432,7 +436,13 @@ static void handle_message(struct agent *a, const struct ctl_msg *m)
 {
     struct srv *s = a->conn->srv;
     enum job_event_type ev = event_of(m->type);
-    if (ev == JOB_EV_HELLO) {
+    if (m->type == CTL_OFFER && !a->said_hello) {
+        a->said_hello = true;
+        srv_pool_offer(s, a, m);
+    } else if (a->offered != POOL_NONE) {
+        if (!srv_pool_message(s, a, m))
+            misbehaved(a, "a message that no node on offer sends");
+    } else if (ev == JOB_EV_HELLO) {
         if (a->said_hello) {
             misbehaved(a, "a second hello on one connection");
             return;

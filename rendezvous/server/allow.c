@@ -29,6 +29,7 @@ const char *srv_forbids(const struct srv_http_request *q, enum srv_deed deed)
 {
     switch (deed) {
     case SRV_READS:
+    case SRV_READS_OUTPUT:
         return NULL;
     case SRV_CHANGES:
         if (!mu_addr_is_loopback(q->peer))

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 static void serve_health(struct srv *s,
                          const struct srv_http_request *q,
@@ -34,6 +35,12 @@ static const struct route {
     {GET, "/status", SRV_READS, status_serve},
     {GET, "/jobs/{id}/incidents", SRV_READS, incidents_serve},
     {POST, "/nodes/{node}/drain", SRV_CHANGES, drain_serve},
+    {POST, "/nodes/{node}/undrain", SRV_CHANGES, undrain_serve},
+    {POST, "/jobs", SRV_CHANGES, jobs_submit_serve},
+    {POST, "/jobs/{id}/stop", SRV_CHANGES, jobs_stop_serve},
+    {POST, "/jobs/{id}/resume", SRV_CHANGES, jobs_resume_serve},
+    {GET, "/jobs/{id}/logs", SRV_READS_OUTPUT, tail_serve},
+    {GET, "/jobs/{id}", SRV_READS, jobs_get_serve}, /* Behind those that end as a name could. */
 };
 
 static const struct {
