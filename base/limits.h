@@ -37,6 +37,19 @@
 #define MU_SPAN_MAX_NS (INT64_C(366) * 86400 * 1000000000) /* Longer is a slip of the finger. */
 #define MU_SPAN_MAX_MS (MU_SPAN_MAX_NS / 1000000)
 
+/* --- a pool: service mode --- */
+#define MU_POOL_NODES_MAX 4096              /* On offer, and away for a while. */
+#define MU_POOL_JOBS_MAX MU_JOBS_MAX        /* Jobs that wait or run. */
+#define MU_POOL_SPEC_BYTES_MAX (256U << 20) /* Submissions of all jobs, ended ones too. */
+#define MU_POOL_ENDED_KEPT 256              /* Ended jobs that can be asked for, or resumed. */
+#define MU_POOL_REFUSALS_MAX                                                                       \
+    3 /* A start that is refused once more, or whose agents end alone, has failed. */
+#define MU_POOL_PAST_MAX 64 /* Nodes that had a job before, and may have output of it. */
+#define MU_POOL_AWAY_NS INT64_C(600000000000) /* Then a node does not come back. */
+#define MU_POOL_TAILS_MAX 32                  /* Readers of output at once. */
+#define MU_POOL_CREDIT_BYTES                                                                       \
+    65536 /* Output that a node may send before its reader has taken any. */
+
 /* --- times, in ns --- */
 #define MU_LEASE_NS INT64_C(3000000000) /* Not below three scheduler stalls of a loaded node. */
 #define MU_BEAT_NS INT64_C(1000000000)  /* A third of the lease: two beats may be lost. */

@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 void agent_open(struct conn *c)
 {
@@ -17,6 +18,7 @@ void agent_open(struct conn *c)
     }
     a->conn = c;
     a->node = JOB_NO_NODE;
+    a->offered = POOL_NONE;
     mu_buf_init(&a->in, mu_mem_default());
     mu_buf_init(&a->out, mu_mem_default());
     mu_buf_init(&a->held, mu_mem_default());
@@ -50,6 +52,8 @@ void agent_free(struct agent *a)
         leave_patience(a);
     if (a->job != NULL)
         agent_detach(a);
+    if (a->offered != POOL_NONE)
+        srv_pool_gone(a);
     mu_buf_fini(&a->in);
     mu_buf_fini(&a->out);
     mu_buf_fini(&a->held);
@@ -398,6 +402,16 @@ static enum job_event_type event_of(enum ctl_type t)
     case CTL_HALT:
     case CTL_STOP:
     case CTL_END:
+    case CTL_OFFER:
+    case CTL_HAS:
+    case CTL_ASSIGN:
+    case CTL_PLACED:
+    case CTL_UNASSIGN:
+    case CTL_TAIL:
+    case CTL_MORE:
+    case CTL_UNTAIL:
+    case CTL_OUTPUT:
+    case CTL_RELEASE:
     case CTL_TYPE_COUNT:
         break;
     }
@@ -429,6 +443,12 @@ static void handle_message(struct agent *a, const struct ctl_msg *m)
     const char *why = NULL;
     if (m->type == CTL_KNOCK || m->type == CTL_PROOF) {
         why = m->type == CTL_KNOCK ? prove_knock(a, m) : prove_proof(a, m);
+    } else if (m->type == CTL_OFFER && !a->said_hello) {
+        a->said_hello = true;
+        srv_pool_offer(s, a, m);
+    } else if (a->offered != POOL_NONE) {
+        if (!srv_pool_message(s, a, m))
+            misbehaved(a, "a message that no node on offer sends");
     } else if (ev == JOB_EV_HELLO) {
         if (a->said_hello) {
             misbehaved(a, "a second hello on one connection");

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 #define ANSWER_BYTES 2048
 
@@ -115,6 +116,8 @@ static void drain(struct srv *s,
         *ret = answer_refusal(400, err.msg);
         return;
     }
+    if (job == NULL && srv_pool_drain(s, name, timeout_ns, ret))
+        return;
     struct found f = find(s, name, job);
     (void)mu_quote(shown, sizeof shown, mu_str_of(name, strlen(name)));
     if (f.count == 1) {

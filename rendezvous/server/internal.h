@@ -19,6 +19,7 @@
  * status.c   what GET /status answers
  * answer.c  answers over HTTP, with a body of their own or a text that stays
  * incidents.c  the records of rounds' ends, and GET /jobs/ID/incidents
+ * pool.h     service mode: its own files
  *
  * How a turn goes: a callback turns what happened into calls below; what these want to close, and
  * what a peer could not take at once, is queued, and srv_settle() at the callback's end carries it
@@ -219,6 +220,7 @@ struct agent {
     bool drop;        /* Close now: replaced by a newer connection of the same agent. */
     bool broken;      /* Close now: cannot be written to. */
     bool told;        /* The log has the reason already. */
+    uint32_t offered; /* It is a node on offer: which of the pool's; else UINT32_MAX. */
 };
 
 struct srv {
@@ -291,7 +293,8 @@ struct srv {
     uv_timer_t probe_timer;
     char *mark_path; /* NULL: no mark is kept. */
     bool marked;
-    struct state *state; /* NULL: jobs are not kept. */
+    struct state *state;   /* NULL: jobs are not kept. */
+    struct srv_pool *pool; /* pool.h */
 
     const struct srv_http_module *http; /* NULL until the first request. */
     struct srv_http *http_daemon;
@@ -452,6 +455,10 @@ static inline bool state_holds(const struct srv_job *sj)
 }
 /* The job is dropped from memory, and so from the file. */
 void state_forget(struct srv *s, struct srv_job *sj);
+/* The same of jobs of the pool: its row is new; the row `kept` has to go. */
+struct pool_job;
+void state_note_pool(struct srv *s, struct pool_job *j);
+void state_forget_pool(struct srv *s, int64_t kept);
 /* At the end of a turn: begin to write what is due. */
 void state_settle(struct srv *s);
 /* Write what is left, and close. */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 /* --- deadlines: a binary heap, so that one of 4,096 jobs costs what one of one does --- */
 
@@ -310,9 +311,12 @@ static void take_stock(struct srv *s, struct srv_job *sj)
     const struct job *j = &sj->job;
     bool live = has_live_round(j);
     s->live_rounds += (uint32_t)live - (uint32_t)sj->live_round;
+    if (live && !sj->live_round)
+        srv_pool_round(s, sj);
     sj->live_round = live;
     heap_moved(s, sj);
     if (job_is_ended(j) && !sj->ended) {
+        srv_pool_verdict(s, sj);
         sj->ended = true; /* Stays known by its id: late agents of it are told the end once more. */
         s->live_jobs--;
         s->ended_count++;

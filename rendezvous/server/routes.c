@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 static void serve_health(struct srv *s,
                          const struct srv_http_request *q,
@@ -38,6 +39,12 @@ static const struct route {
     {GET, "/store/{key}", SRV_LOOKS, keys_serve_get},
     {PUT, "/store/{key}", SRV_CHANGES, keys_serve_put},
     {DELETE, "/store/{key}", SRV_CHANGES, keys_serve_delete},
+    {POST, "/nodes/{node}/undrain", SRV_CHANGES, undrain_serve},
+    {POST, "/jobs", SRV_CHANGES, jobs_submit_serve},
+    {POST, "/jobs/{id}/stop", SRV_CHANGES, jobs_stop_serve},
+    {POST, "/jobs/{id}/resume", SRV_CHANGES, jobs_resume_serve},
+    {GET, "/jobs/{id}/logs", SRV_READS_OUTPUT, tail_serve},
+    {GET, "/jobs/{id}", SRV_READS, jobs_get_serve}, /* Behind those that end as a name could. */
 };
 
 static const struct {

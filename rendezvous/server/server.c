@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 struct srv_config srv_config_default(void)
 {
@@ -51,6 +52,7 @@ static void srv_free(struct srv *s)
         mu_mem_free(mu_mem_default(), h);
     }
     jobs_free_all(s);
+    srv_pool_free(s);
     state_free(s);
     watch_free_dead(s);
     store_free(s->store);
@@ -138,6 +140,8 @@ int srv_start(uv_loop_t *loop,
                 ? mu_prover_init(&s->prover, config->token, NULL, err)
                 : 0;
     s->config.token = NULL; /* The caller's. */
+    if (r == 0 && srv_pool_start(s) < 0)
+        r = mu_err_set(err, -ENOMEM, "no memory for a server");
     if (r == 0)
         r = state_open(s, err);
     if (r == 0)
@@ -216,6 +220,7 @@ void srv_close(struct srv *s, void (*done)(void *arg), void *arg)
     s->now_ns = mu_now_ns();
     http_stop(s);
     probe_cancel_all(s);
+    srv_pool_close(s);
     state_close(s);
     for (size_t l = 0; l < LIST_COUNT; l++)
         while (s->lists[l] != NULL)

@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -24,6 +25,7 @@
 #include "base/clock.h"
 #include "base/module.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 #include "rendezvous/server/state_module.h"
 
 #define MODULE "muster-state.so"
@@ -141,12 +143,24 @@ static bool put_aside(struct state *st, const char *word, const char *text)
     return was_there;
 }
 
+/* A room's rows as columns. */
+static const struct job_field pool_fields[] = {
+#define INT(name, min, max) {#name, offsetof(struct pool_row, name), 0, (min), (max)},
+#define STR(name, bytes) {#name, offsetof(struct pool_row, name), (bytes), 0, 0},
+#define BIG(name) {#name, offsetof(struct pool_row, name), JOB_FIELD_BLOB, 0, 0},
+    POOL_ROW_FIELDS(INT, STR, BIG)
+#undef INT
+#undef STR
+#undef BIG
+};
+
 static int open_file(struct state *st, struct mu_err *err)
 {
     const struct job_fields fields[SRV_STATE_TABLE_COUNT] = {
         [SRV_STATE_JOBS] = job_row_fields,
         [SRV_STATE_NODES] = job_node_row_fields,
         [SRV_STATE_INCIDENTS] = job_incident_fields,
+        [SRV_STATE_POOL] = {pool_fields, MU_COUNT(pool_fields)},
     };
     struct mu_err damage = {0};
     int r = st->module->open(st->path, fields, &st->db, &damage);
@@ -298,6 +312,13 @@ static void on_incident(void *arg, int64_t id, const struct job_incident *row)
     st->loading->kept.incidents_done = row->number;
 }
 
+static void on_pool_job(void *arg, int64_t id, const struct pool_row *row)
+{
+    struct state *st = arg;
+    st->next_id = id >= st->next_id ? id + 1 : st->next_id;
+    srv_pool_load(st->srv, id, row);
+}
+
 static void on_timer(uv_timer_t *timer);
 
 bool state_load(struct srv *s)
@@ -310,7 +331,8 @@ bool state_load(struct srv *s)
     st->timer.data = st;
     st->has_timer = true;
     s->handles++;
-    const struct srv_state_reader reader = {.arg = st, .job = on_job, .incident = on_incident};
+    const struct srv_state_reader reader = {
+        .arg = st, .job = on_job, .incident = on_incident, .pool = on_pool_job};
     if (st->db != NULL && st->module->read(st->db, &reader, &err) < 0) {
         close_file(st);
         if (err.code == -EBADMSG)
@@ -367,6 +389,25 @@ void state_forget(struct srv *s, struct srv_job *sj)
     if (st == NULL || s->closing || sj->kept.id == 0)
         return;
     (void)mu_buf_add(&st->dropped, &sj->kept.id, sizeof sj->kept.id); /* Else it stays. */
+    st->due = true;
+}
+
+void state_note_pool(struct srv *s, struct pool_job *j)
+{
+    struct state *st = s->state;
+    if (st == NULL)
+        return;
+    j->kept_due = true;
+    st->due = true;
+    st->durable_due = true;
+}
+
+void state_forget_pool(struct srv *s, int64_t kept)
+{
+    struct state *st = s->state;
+    if (st == NULL || s->closing || kept == 0)
+        return;
+    (void)mu_buf_add(&st->dropped, &kept, sizeof kept); /* Else it stays. */
     st->due = true;
 }
 
@@ -512,6 +553,46 @@ static int gather_job(struct state *st, struct lot *lot, struct srv_job *sj)
     return r;
 }
 
+/* The row and its texts in one piece. */
+static int add_pool_job(struct lot *lot, const struct pool *p, const struct pool_job *j)
+{
+    struct mu_buf texts;
+    struct pool_row row;
+    mu_buf_init(&texts, mu_mem_default());
+    int r = pool_save(p, j, &row, &texts);
+    char *at = r == 0 ? mu_alloc(mu_mem_default(), sizeof row + texts.n + 1) : NULL;
+    if (at != NULL) {
+        char *copy = at + sizeof row;
+        struct mu_str *const parts[] = {&row.seats, &row.past, &row.spec};
+        for (size_t i = 0; i < MU_COUNT(parts); i++)
+            parts[i]->p = copy + (parts[i]->p - texts.p);
+        memcpy(copy, mu_buf_cstr(&texts), texts.n);
+        memcpy(at, &row, sizeof row);
+    }
+    mu_buf_fini(&texts);
+    if (at == NULL)
+        return -ENOMEM;
+    return add_op(
+        lot, (struct srv_state_op){.what = SRV_STATE_PUT, .table = SRV_STATE_POOL, .job = j->kept},
+        at);
+}
+
+static int gather_pool(struct state *st, struct lot *lot)
+{
+    struct pool *p = &st->srv->pool->pool;
+    int r = 0;
+    for (uint32_t i = 0; i < p->job_cap && r == 0; i++) {
+        struct pool_job *j = p->jobs[i];
+        if (j == NULL || (!j->kept_due && !st->anew))
+            continue;
+        if (j->kept == 0)
+            j->kept = st->next_id++;
+        j->kept_due = false;
+        r = add_pool_job(lot, p, j);
+    }
+    return r;
+}
+
 static int gather_dropped(struct state *st, struct lot *lot)
 {
     int r = 0;
@@ -543,6 +624,8 @@ static int gather(struct state *st)
         r = add_op(lot, (struct srv_state_op){.what = SRV_STATE_EMPTY}, NULL);
     if (r == 0)
         r = gather_dropped(st, lot);
+    if (r == 0)
+        r = gather_pool(st, lot);
     DL_FOREACH(st->srv->jobs, sj)
     {
         if (r == 0 && (sj->kept.due || st->anew) && is_worth_keeping(&sj->job))

@@ -27,6 +27,7 @@ static const struct {
     [SRV_STATE_JOBS] = {"jobs", "job", sizeof(struct job_row_kept)},
     [SRV_STATE_NODES] = {"nodes", "job, node", sizeof(struct job_node_row)},
     [SRV_STATE_INCIDENTS] = {"incidents", "job, number", sizeof(struct job_incident)},
+    [SRV_STATE_POOL] = {"pool", "job", sizeof(struct pool_row)},
 };
 
 struct srv_state {
@@ -94,12 +95,13 @@ static void create_table(const struct srv_state *st, enum srv_state_table t, str
     (void)mu_buf_addf(sql, ", PRIMARY KEY (%s));", tables[t].key);
 }
 
-static int create(struct srv_state *st, struct mu_err *err)
+/* The tables that an older file lacks: `from` and those behind it. */
+static int create(struct srv_state *st, enum srv_state_table from, struct mu_err *err)
 {
     struct mu_buf sql;
     mu_buf_init(&sql, mu_mem_default());
     (void)mu_buf_adds(&sql, "BEGIN IMMEDIATE;");
-    for (int t = 0; t < SRV_STATE_TABLE_COUNT; t++)
+    for (int t = (int)from; t < SRV_STATE_TABLE_COUNT; t++)
         create_table(st, (enum srv_state_table)t, &sql);
     (void)mu_buf_addf(&sql, "PRAGMA user_version=%d; COMMIT;", SRV_STATE_SCHEMA);
     int r = sql.oom ? mu_err_set(err, -ENOMEM, "no memory") : exec(st, mu_buf_cstr(&sql), err);
@@ -141,7 +143,9 @@ static int check_schema(struct srv_state *st, struct mu_err *err)
                           "%s is of schema %d, and this version knows up to %d: use a newer "
                           "rdzv-server, or another --state-dir",
                           st->path, version, SRV_STATE_SCHEMA);
-    return version == 0 ? create(st, err) : 0; /* Others to come are brought up here. */
+    return version == 0   ? create(st, SRV_STATE_JOBS, err)
+           : version == 1 ? create(st, SRV_STATE_POOL, err)
+                          : 0; /* Others to come are brought up here. */
 }
 
 /* --- statements, made once --- */
@@ -370,6 +374,21 @@ static int read_incidents(struct srv_state *st,
     return r;
 }
 
+static int
+read_pool(struct srv_state *st, const struct srv_state_reader *reader, struct mu_err *err)
+{
+    static const struct pool_row empty;
+    struct pool_row row = empty;
+    sqlite3_stmt *q = NULL;
+    int r = select_rows(st, SRV_STATE_POOL, "ORDER BY job", &q, err);
+    while (r == 0 && (r = next_row(st, SRV_STATE_POOL, q, &row, err)) > 0) {
+        reader->pool(reader->arg, sqlite3_column_int64(q, 0), &row);
+        r = 0;
+    }
+    (void)sqlite3_finalize(q);
+    return r;
+}
+
 static int st_read(struct srv_state *st, const struct srv_state_reader *reader, struct mu_err *err)
 {
     static const struct job_row_kept empty;
@@ -379,7 +398,9 @@ static int st_read(struct srv_state *st, const struct srv_state_reader *reader, 
     sqlite3_stmt *incidents = NULL;
     struct nodes list = {0};
     mu_buf_init(&list.hellos, mu_mem_default());
-    int r = select_rows(st, SRV_STATE_JOBS, "ORDER BY job", &jobs, err);
+    int r = read_pool(st, reader, err);
+    if (r == 0)
+        r = select_rows(st, SRV_STATE_JOBS, "ORDER BY job", &jobs, err);
     if (r == 0)
         r = select_rows(st, SRV_STATE_NODES, "WHERE job = ? ORDER BY node_rank, node", &nodes, err);
     if (r == 0)
@@ -451,8 +472,9 @@ static int carry_out(struct srv_state *st, const struct srv_state_op *op)
     case SRV_STATE_TRIM:
         return delete_rows(st->trim, op->job, op->number);
     case SRV_STATE_EMPTY:
-        return sqlite3_exec(st->db, "DELETE FROM jobs; DELETE FROM nodes; DELETE FROM incidents;",
-                            NULL, NULL, NULL);
+        return sqlite3_exec(
+            st->db, "DELETE FROM jobs; DELETE FROM nodes; DELETE FROM incidents; DELETE FROM pool;",
+            NULL, NULL, NULL);
     }
     return SQLITE_ERROR;
 }

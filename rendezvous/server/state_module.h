@@ -11,18 +11,21 @@
 
 #include "base/err.h"
 #include "rendezvous/job/keep.h"
+#include "rendezvous/pool/keep.h"
 
 /* Raised when anything below, or a row, changes: a module of another build is refused. */
-#define SRV_STATE_ABI 1
+#define SRV_STATE_ABI 2
 #define SRV_STATE_SYMBOL "muster_state_module"
 /* Raised when a table changes: a file of a newer one is refused, one of an older one is brought up.
  */
-#define SRV_STATE_SCHEMA 1
+#define SRV_STATE_SCHEMA 2
 
 enum srv_state_table {
     SRV_STATE_JOBS,
     SRV_STATE_NODES,
     SRV_STATE_INCIDENTS,
+    SRV_STATE_POOL, /* Its jobs; since schema 2. Numbers of `jobs` and of these are never the same.
+                     */
     SRV_STATE_TABLE_COUNT
 };
 
@@ -41,7 +44,7 @@ struct srv_state_op {
     enum srv_state_what what;
     enum srv_state_table table;
     int64_t job;     /* Chosen by the server, from 1. */
-    const void *row; /* PUT: a struct job_row_kept, job_node_row or job_incident. */
+    const void *row; /* PUT: a struct job_row_kept, job_node_row, job_incident or pool_row. */
     int64_t number;
 };
 
@@ -54,6 +57,7 @@ struct srv_state_reader {
                 const struct job_node_row *nodes,
                 size_t node_count);
     void (*incident)(void *arg, int64_t job, const struct job_incident *row);
+    void (*pool)(void *arg, int64_t job, const struct pool_row *row);
 };
 
 struct srv_state;
@@ -67,7 +71,8 @@ struct srv_state_module {
                 const struct job_fields *fields,
                 struct srv_state **ret,
                 struct mu_err *err);
-    /* Every job in the order of their numbers, each followed by its incidents. */
+    /* Every job of the pool, then every job in the order of their numbers, each followed by its
+     * incidents. */
     int (*read)(struct srv_state *st, const struct srv_state_reader *reader, struct mu_err *err);
     /* All of it or nothing. durable: safe from power loss when it returns, with all before it. */
     int (*write)(struct srv_state *st,

@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/parse.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 /* A status that a reader may still be being sent is not written over: the next one is another. */
 struct srv_status {
@@ -552,6 +553,7 @@ static void render(const struct srv *s, struct mu_buf *text)
     mu_json_open(&p.w, '[');
     put_jobs(&p, s);
     mu_json_close(&p.w, ']');
+    srv_pool_put(s, &p.w);
     mu_json_close(&p.w, '}');
     (void)mu_buf_adds(text, "\n");
 }

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import tree
 
-PURE = ("rendezvous/store/", "rendezvous/job/", "agent/life/", "base/")
+PURE = ("rendezvous/store/", "rendezvous/job/", "rendezvous/pool/", "agent/life/", "base/")
 
 
 def compile_one(root, compiler, flags, name):

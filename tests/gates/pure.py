@@ -20,6 +20,7 @@ ROOMS = {
                      "realloc", "free"},                                      # mem.c: the heap, behind a table of functions
     "store": set(),
     "job": set(),
+    "pool": set(),
     "life": set(),
     "agent_lines": set(),
     "agent_chaos": set(),

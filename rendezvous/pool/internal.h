@@ -1,0 +1,60 @@
+/* What the files of this room share.
+ *
+ * pool.c    events in: nodes, and what they say
+ * jobs.c    submissions, ends, the dirty list
+ * place.c   who gets which node, slots and GPUs
+ * words.c   sentences and names
+ * keep.c    rows */
+#ifndef MUSTER_RENDEZVOUS_POOL_INTERNAL_H
+#define MUSTER_RENDEZVOUS_POOL_INTERNAL_H
+
+#include "rendezvous/pool/pool.h"
+
+/* --- jobs.c --- */
+struct pool_job *pool_job_at(const struct pool *p, uint32_t slot);
+/* It is placed, and is to stay where it is. */
+bool pool_job_goes_on(const struct pool_job *j);
+void pool_job_dirty(struct pool *p, struct pool_job *j);
+/* The only function that writes the state. */
+void pool_job_move(struct pool *p, struct pool_job *j, enum pool_job_state to);
+/* Look whether it has ended, or has to go back to the queue. */
+void pool_job_check(struct pool *p, struct pool_job *j);
+int pool_job_submit(struct pool *p,
+                    const struct pool_submission *s,
+                    struct pool_job **ret,
+                    struct mu_err *err);
+int pool_job_stop(
+    struct pool *p, struct pool_job *j, int32_t signo, int64_t grace_ms, struct mu_err *err);
+int pool_job_resume(struct pool *p, struct pool_job *j, struct mu_err *err);
+/* A job that a node has and nobody knows. NULL without memory or room. */
+struct pool_job *pool_job_adopt(struct pool *p, uint32_t node, const struct ctl_has *m);
+/* An empty one in a slot; NULL without memory. */
+struct pool_job *pool_job_new(struct pool *p, const char *id);
+void pool_job_enqueue(struct pool *p, struct pool_job *j);
+void pool_job_dequeue(struct pool *p, struct pool_job *j);
+void pool_job_free(struct pool *p, struct pool_job *j);
+void pool_job_drop_seats(struct pool *p, struct pool_job *j);
+void pool_job_fail(struct pool *p, struct pool_job *j, const char *text);
+uint32_t pool_hash(const char *id);
+/* Its output may be there still. */
+void pool_job_note_past(struct pool *p, struct pool_job *j, const char *node_id);
+
+/* --- place.c --- */
+bool pool_seat_is_live(const struct pool_seat *s);
+/* Take what the seat's gpus say, and nproc slots. */
+void pool_seat_hold(struct pool *p, const struct pool_job *j, struct pool_seat *s);
+void pool_seat_release(struct pool *p, const struct pool_job *j, struct pool_seat *s);
+/* Find nodes for whoever waits. */
+void pool_schedule(struct pool *p);
+/* How many GPUs the job takes of such a node. */
+uint32_t pool_job_gpus_on(const struct pool_job *j, const struct pool_node *n);
+/* Could it run there if nothing else did? And now? */
+bool pool_node_could(const struct pool_node *n, const struct pool_job *j);
+bool pool_node_fits(const struct pool_node *n, const struct pool_job *j);
+bool pool_node_takes_jobs(const struct pool_node *n);
+
+/* --- pool.c --- */
+uint32_t pool_node_new(struct pool *p, const char *id, struct mu_err *err);
+uint32_t pool_node_find(const struct pool *p, const char *id);
+
+#endif

@@ -1,0 +1,440 @@
+"""Service mode, the server's side: nodes on offer, the queue, what is asked over HTTP. Nodes are played by hand."""
+import json
+import signal
+
+import pytest
+
+import mulib
+from mulib import Agent
+from poollib import Beating, Logs, Node, ask, job, submit, wait_job, wait_state
+
+
+CALM = ("--lease", "60")  # Nodes here say no beats.
+
+
+@pytest.fixture
+def server(start_server):
+    return start_server(*CALM)
+
+
+def pool(server):
+    return server.status()["pool"]
+
+
+def test_an_empty_pool_is_shown_as_one(server):
+    assert pool(server) == {"nodes": [], "queue": []}
+
+
+def test_a_job_runs_and_ends_well(server):
+    name = submit(server, name="train", nproc_per_node=2, env={"K": "v"}, cwd="/srv", submitter="me@here",
+                  agent_args=["--max-restarts=3"])
+    assert name.startswith("train-") and len(name) == len("train-") + 6
+    waits = pool(server)["queue"][0]
+    assert waits["id"] == name and waits["state"] == "queued" and "no node is on offer" in waits["waits_for"]
+    n = Node(server, gpus=4)
+    a = n.run()
+    spec = json.loads(a["spec"])
+    assert spec["argv"] == ["./train", "--x"] and spec["env"] == {"K": "v"} and spec["cwd"] == "/srv"
+    assert spec["agent_args"] == ["--max-restarts=3"] and spec["nnodes"] == "1" and spec["nproc_per_node"] == 2
+    assert (a["job"], a["attempt"], a["node_rank"], a["node_count"], a["nproc"], a["gpus"]) == (name, 1, 0, 1, 2, [0, 1])
+    wait_state(server, name, "running")
+    shown = pool(server)["nodes"][0]
+    assert shown["state"] == "busy" and shown["gpus_free"] == [2, 3] and shown["slots_free"] == 6
+    assert shown["jobs"] == [name] and shown["host"] == "n1"
+    agent = Agent(server, run_id=name, nnodes=(1, 1))
+    agent.expect("welcome")
+    agent.expect("start")
+    agent.started()
+    agent.finished()
+    agent.expect("end")
+    n.placed(a, 2)
+    j = wait_state(server, name, "done")
+    assert j["exit_status"] == 0 and j["cause"] is None and j["placed"] == [{"node": n.node, "host": "n1", "gpus": [0, 1]}]
+    assert j["argv"] == ["./train", "--x"] and j["submitter"] == "me@here" and "env" not in j
+    assert j["submitted_at"] <= j["started_at"] <= j["ended_at"]
+    assert pool(server)["nodes"][0]["state"] == "idle"
+    assert server.job(name)["state"] == "succeeded"
+
+
+@pytest.mark.parametrize("kind,fields,status", [("worker_exit", {"exit_code": 7}, 7), ("worker_signal", {"signo": 9}, 137)])
+def test_a_failure_is_told_as_the_rendezvous_has_it(server, kind, fields, status):
+    n = Node(server)
+    name = submit(server)
+    a = n.run()
+    agent = Agent(server, run_id=name, nnodes=(1, 1))
+    agent.expect("start", skip=("welcome", "waiting"))
+    agent.started()
+    agent.failed(kind=kind, **fields)
+    agent.expect("stop", skip=("beat",))
+    agent.stopped()
+    agent.expect("end")
+    n.placed(a, 2, status)
+    j = wait_state(server, name, "failed")
+    assert j["exit_status"] == status and "rank 0" in j["cause"]
+
+
+def test_jobs_start_in_the_order_of_their_submission(server):
+    n = Node(server, slots=2)
+    first, second, third = (submit(server, name=x, nproc_per_node=2) for x in "abc")
+    a = n.run()
+    assert a["job"] == first
+    assert "waits for 1 node with 2 free slots" in job(server, second)["sentence"]
+    assert f"waits for {second}" in job(server, third)["sentence"]
+    assert [q["id"] for q in pool(server)["queue"]] == [second, third]
+    n.placed(a, 2)
+    a = n.run()
+    assert a["job"] == second
+    n.placed(a, 2, 3)
+    assert n.run()["job"] == third
+    j = wait_state(server, second, "failed")
+    assert j["exit_status"] == 3 and "the agent on n1 ended with status 3" in j["cause"]
+
+
+def test_jobs_share_nodes_without_sharing_gpus(server):
+    n1, n2 = Node(server, "n1", gpus=4), Node(server, "n2", gpus=4)
+    submit(server, nnodes="1:2", nproc_per_node=2)
+    assert n1.run()["gpus"] == [0, 1] and n2.run()["gpus"] == [0, 1]
+    submit(server, nnodes=2, nproc_per_node=2)
+    a, b = n1.run(), n2.run()
+    assert a["gpus"] == b["gpus"] == [2, 3] and (a["node_rank"], b["node_rank"]) == (0, 1)
+    submit(server, gpus_per_node=0)
+    assert n1.run()["gpus"] == []
+
+
+def test_stop_and_resume(server):
+    n = Node(server)
+    name = submit(server)
+    a = n.run()
+    wait_state(server, name, "running")
+    code, answer = ask(server, "POST", f"/v1/jobs/{name}/stop", {"signal": "SIGINT", "grace_s": 2.5})
+    assert code == 202 and answer["state"] == "stopping" and "waits for n1" in answer["sentence"], answer
+    u = n.expect("unassign")
+    assert (u["job"], u["attempt"], u["signo"], u["grace_ms"]) == (name, 1, 2, 2500)
+    assert ask(server, "POST", f"/v1/jobs/{name}/resume")[0] == 409
+    n.placed(a, 2, 130)
+    assert wait_state(server, name, "stopped")["exit_status"] == 130
+    code, answer = ask(server, "POST", f"/v1/jobs/{name}/stop")
+    assert code == 409 and "is over" in answer["error"]
+    code, answer = ask(server, "POST", f"/v1/jobs/{name}/resume")
+    assert code == 202 and answer["state"] == "starting"
+    a = n.run()
+    assert (a["job"], a["attempt"]) == (name, 2)
+    assert wait_state(server, name, "running")["exit_status"] is None
+
+
+def test_a_job_that_waits_is_stopped_at_once(server):
+    name = submit(server)
+    code, answer = ask(server, "POST", f"/v1/jobs/{name}/stop")
+    assert code == 202 and answer["state"] == "stopped"
+    assert job(server, name)["cause"] == "it was stopped before it began"
+
+
+def test_who_refuses_is_passed_over_until_the_job_fails(server):
+    n1, n2 = Node(server, "n1"), Node(server, "n2")
+    name = submit(server)
+    for n in (n1, n2, n1, n2):
+        n.placed(n.expect("assign"), 3, text="no folder /srv/train here")
+    j = wait_state(server, name, "failed")
+    assert j["cause"] == "n2 refused it: no folder /srv/train here" and j["exit_status"] == 1
+
+
+def test_a_dead_node_is_replaced(start_server):
+    server = start_server("--lease", "0.5", "--beat", "0.1")
+    n1, n2 = Node(server, "n1"), Node(server, "n2")
+    with Beating(n1, n2):
+        name = submit(server, nnodes=2, nproc_per_node=8)
+        n1.run()
+        n2.run()
+        wait_state(server, name, "running")
+        n2.close()
+        wait_job(server, name, lambda j: "waits for n2 to come back" in j["sentence"], "n2 is missed")
+        n3 = Node(server, "n3")
+        a = n3.run()
+    assert (a["node_rank"], a["node_count"], a["attempt"]) == (1, 2, 1)
+    assert [p["host"] for p in job(server, name)["placed"]] == ["n1", "n3"]
+    states = {x["host"]: x["state"] for x in pool(server)["nodes"]}
+    assert states["n2"] == "away"
+
+
+def test_a_node_that_comes_back_keeps_its_job(server):
+    n = Node(server)
+    name = submit(server)
+    a = n.run()
+    wait_state(server, name, "running")
+    n.close()
+    n = Node(server, node=n.node, has=[{"job": name, "attempt": 1, "state": 0},
+                                       {"job": "old", "attempt": 1, "state": 1}])
+    n.beat() # Nothing but the answer comes.
+    n.placed(a, 2)
+    assert wait_state(server, name, "done")
+
+
+def test_a_silent_node_is_dropped(start_server):
+    server = start_server("--lease", "0.5", "--beat", "0.1")
+    n = Node(server)
+    n.expect_closed()
+    assert pool(server)["nodes"][0]["state"] == "away"
+
+
+def test_drain_and_undrain(server):
+    n = Node(server)
+    first = submit(server)
+    n.run()
+    agent = Agent(server, run_id=first, nnodes=(1, 1), host="n1")
+    agent.expect("start", skip=("welcome", "waiting"))
+    agent.started()
+    code, answer = ask(server, "POST", "/v1/nodes/n1/drain?timeout=7")
+    assert code == 202 and "takes no new jobs" in answer["sentence"] and answer["timeout_ms"] == 7000
+    assert agent.expect("halt")["leave"] == 1
+    assert pool(server)["nodes"][0]["state"] == "draining"
+    second = submit(server)
+    assert "1 is drained" in job(server, second)["sentence"]
+    assert ask(server, "POST", "/v1/nodes/n1/drain")[0] == 409
+    code, answer = ask(server, "POST", f"/v1/nodes/{n.node}/undrain")
+    assert code == 202, answer
+    assert n.expect("assign")["job"] == second
+    assert ask(server, "POST", "/v1/nodes/n1/undrain")[0] == 409
+    assert ask(server, "POST", "/v1/nodes/n9/undrain")[0] == 404
+
+
+@pytest.mark.parametrize("body,part", [
+    (None, "has no body"), ("[1]", "not one JSON object"), ('{"argv":["a"]} x', "not one JSON object"), ("{}", "'argv' is missing"),
+    ('{"argv":[]}', "'argv' is missing"), ('{"argv":"a"}', "'argv' is not a list"), ('{"argv":[1]}', "'argv' is not a text"),
+    ('{"argv":["a"],"argw":1}', 'no field "argw"'), ('{"argv":["a"],"argv":["b"]}', '"argv" is there twice'),
+    ('{"argv":["a\\u0000"]}', "NUL"), ('{"argv":["a"],"nnodes":"2:1"}', "'nnodes'"), ('{"argv":["a"],"nnodes":0}', "'nnodes'"),
+    ('{"argv":["a"],"nproc_per_node":0}', "'nproc_per_node'"), ('{"argv":["a"],"gpus_per_node":1.5}', "'gpus_per_node'"),
+    ('{"argv":["a"],"cwd":"srv"}', "'cwd' is not an absolute path"), ('{"argv":["a"],"env":{"A-B":"1"}}', "not a variable's name"),
+    ('{"argv":["a"],"env":{"A":1}}', "'env' is not a text"), ('{"argv":["a"],"name":"a b"}', "'name'"),
+    ('{"argv":["a"],"id":"../x"}', "'id'"), ('{"argv":["a"],"agent_args":["--rdzv=x"]}', "--rdzv=x"),
+    ('{"argv":["a"],"agent_args":["--health-check=x"]}', "not for a submitter"), ('{"argv":["a"],"agent_args":["--log-dir=/x"]}', "not for a submitter"),
+    ('{"argv":["a"],"agent_args":["--max-restarts","3"]}', "write --max-restarts=VALUE"), ('{"argv":["a"],"agent_args":["x"]}', "not a flag"),
+    ('{"argv":["a"],"agent_args":["--module=1"]}', "takes no value"),
+])
+def test_a_submission_that_is_wrong_gets_one_sentence(server, body, part):
+    code, _, text = server.get("/v1/jobs", "POST", body)
+    assert code == 400 and part in json.loads(text)["error"], text
+
+
+def test_a_submission_has_a_limit(server):
+    code, _, text = server.get("/v1/jobs", "POST", json.dumps({"argv": ["x" * 250000, "y" * 20000]}))
+    assert code == 400 and "at most 262144 are allowed" in json.loads(text)["error"], text
+    n = Node(server)
+    name = submit(server, argv=["x", "\"\\\n" * 40000])
+    spec = json.loads(n.run()["spec"])
+    assert spec["argv"][1] == "\"\\\n" * 40000 and job(server, name)["argv"] == spec["argv"]
+
+
+def test_an_id_is_given_once(server):
+    assert submit(server, id="mine") == "mine"
+    code, answer = ask(server, "POST", "/v1/jobs", {"argv": ["x"], "id": "mine"})
+    assert code == 409 and "known already" in answer["error"]
+    agent = Agent(server, run_id="byhand")
+    agent.expect("welcome")
+    assert ask(server, "POST", "/v1/jobs", {"argv": ["x"], "id": "byhand"})[0] == 409
+    for method, path in (("GET", "/v1/jobs/none"), ("POST", "/v1/jobs/none/stop"), ("POST", "/v1/jobs/none/resume"), ("GET", "/v1/jobs/none/logs")):
+        assert ask(server, method, path)[0] == 404
+    agent.close()
+
+
+def test_a_node_that_breaks_the_protocol_is_told(server):
+    n = Node(server)
+    n.send("started", round=1, pids=[])
+    assert "no node on offer sends" in n.expect("refused")["text"]
+    n.expect_closed()
+
+
+# --- over a restart of the server ---
+
+def test_the_queue_survives_a_kill(start_server):
+    server = start_server(*CALM, keep=True)
+    n = Node(server, slots=2, gpus=2)
+    runs = submit(server, name="runs")
+    waits = [submit(server, name=f"w{i}", nproc_per_node=2, gpus_per_node=2, env={"N": str(i)}) for i in range(3)]
+    a = n.run()
+    wait_state(server, runs, "running")
+    stopped = submit(server, name="stopped")
+    ask(server, "POST", f"/v1/jobs/{stopped}/stop")
+    server.wait_status(lambda s: s["server"]["state"] == "kept", "kept")
+    n.beat()
+    kept_by_now(server)
+    server.kill()
+    server = start_server(*CALM, keep=True)
+    assert job(server, runs)["state"] == "running" and job(server, stopped)["state"] == "stopped"
+    assert [q["id"] for q in pool(server)["queue"]] == waits
+    n = Node(server, slots=2, gpus=2, node=n.node, has=[{"job": runs, "attempt": 1, "state": 0},
+                                                        {"job": "stranger", "attempt": 1, "state": 0}])
+    assert n.expect("unassign")["job"] == "stranger"
+    n.placed({"job": "stranger", "attempt": 1}, 2)
+    n.placed(a, 2)
+    b = n.run()
+    assert b["job"] == waits[0] and json.loads(b["spec"])["env"] == {"N": "0"} and b["gpus"] == [0, 1]
+    assert ask(server, "POST", f"/v1/jobs/{stopped}/resume")[0] == 202
+
+
+def kept_by_now(server):
+    """A later write that is waited for is behind all earlier ones: an agent hears its START when it is safe."""
+    agent = Agent(server, run_id="mark", nnodes=(1, 1))
+    agent.expect("start", skip=("welcome", "waiting"))
+    agent.close()
+
+
+def test_an_assignment_is_told_again_by_a_successor(start_server):
+    server = start_server(*CALM, keep=True)
+    n = Node(server)
+    name = submit(server)
+    n.expect("assign")
+    kept_by_now(server)
+    server.kill()
+    server = start_server(*CALM, keep=True)
+    n = Node(server, node=n.node)
+    a = n.run()
+    assert (a["job"], a["attempt"]) == (name, 1)
+    assert wait_state(server, name, "running")
+
+
+def test_without_a_state_dir_running_jobs_are_found_on_their_nodes(start_server):
+    server = start_server(*CALM)
+    n = Node(server, has=[{"job": "old", "attempt": 2, "state": 0}])
+    j = wait_state(server, "old", "running")
+    assert "does not know what it runs" in j["sentence"]
+    n.placed({"job": "old", "attempt": 2}, 2, 5)
+    assert wait_state(server, "old", "failed")["exit_status"] == 5
+    code, answer = ask(server, "POST", "/v1/jobs/old/resume")
+    assert code == 409 and "submit it anew" in answer["error"]
+
+
+# --- output ---
+
+def out(node, tail, text, rank=0, **fields):
+    node.send("output", stream=tail["stream"], job=tail["job"], unix_ms=1795503999123, rank=rank, text=text, **fields)
+
+
+def test_output_of_all_nodes_is_merged(server):
+    n1, n2 = Node(server, "n1"), Node(server, "n2")
+    name = submit(server, nnodes=2)
+    a, b = n1.run(), n2.run()
+    logs = Logs(server, name, "?follow=1&rank=3&since=60&lines=10")
+    t1, t2 = n1.expect("tail"), n2.expect("tail")
+    assert (t1["job"], t1["follow"], t1["rank"], t1["lines"], t1["credit"]) == (name, 1, 3, 10, 65536)
+    assert t1["since_ms"] > 1.7e12 and t1["stream"] != t2["stream"]
+    out(n1, t1, "one \"quoted\" ü")
+    assert logs.line() == {"at": "2026-11-24T07:06:39.123Z", "unix_ms": 1795503999123, "host": "n1", "rank": 0,
+                           "stream": "stdout", "text": "one \"quoted\" ü"}
+    out(n2, t2, "two", rank=-1, channel=2)
+    line = logs.line()
+    assert [line[k] for k in ("host", "rank", "stream", "text")] == ["n2", -1, "stderr", "two"]
+    n1.placed(a, 2)
+    n2.placed(b, 2)
+    out(n1, t1, "last", end=1)
+    assert logs.line()["text"] == "last"
+    wait_state(server, name, "done")
+    n2.send("output", stream=t2["stream"], end=1)
+    assert logs.line() == {"end": True, "state": "done", "exit_status": 0}
+    assert logs.line() is None
+
+
+def test_what_is_there_is_sent_and_no_more(server):
+    n = Node(server)
+    name = submit(server)
+    n.run()
+    wait_state(server, name, "running")
+    logs = Logs(server, name)
+    t = n.expect("tail")
+    assert t.get("follow", 0) == 0
+    out(n, t, "x")
+    n.send("output", stream=t["stream"], end=1)
+    assert logs.line()["text"] == "x"
+    assert logs.line() == {"end": True, "state": "running", "exit_status": None}
+
+
+def test_a_reader_that_goes_is_told_to_the_node(server):
+    n = Node(server)
+    name = submit(server)
+    n.run()
+    logs = Logs(server, name, "?follow=1")
+    t = n.expect("tail")
+    logs.close()
+    for _ in range(50):  # The end is found when something is written.
+        out(n, t, "x" * 1000)
+    assert n.expect("untail", skip=("more", "beat"))["stream"] == t["stream"]
+
+
+def test_credit_keeps_a_fast_writer_and_a_slow_reader_apart(server):
+    n = Node(server)
+    name = submit(server)
+    n.run()
+    before = mulib.memory_kb(server.process.pid)
+    logs = Logs(server, name, "?follow=1")
+    t = n.expect("tail")
+    sent, credit, line = 0, t["credit"], "y" * 8000
+    n.sock.settimeout(1)
+    try:
+        while True:  # As fast as it may; the reader reads nothing.
+            while credit >= len(line):
+                out(n, t, line)
+                credit -= len(line)
+                sent += 1
+            credit += n.expect("more", skip=("beat",))["credit"]
+    except TimeoutError:
+        pass
+    assert sent * len(line) < 16 << 20, sent  # What sockets, stream and credit hold.
+    if not mulib.is_sanitized():
+        assert mulib.memory_kb(server.process.pid) - before < 16 << 10
+    n.sock.settimeout(mulib.PATIENCE)
+    for _ in range(sent):
+        assert logs.line()["text"] == line
+    with Beating(n):
+        assert n.expect("more", skip=("beat",))["credit"] > 0
+    assert server.status()["pool"]["nodes"][0]["state"] == "busy"
+
+
+def test_who_follows_hears_the_next_start_too(server):
+    n1 = Node(server, "n1")
+    name = submit(server)
+    logs = Logs(server, name, "?follow=1")
+    a = n1.expect("assign")
+    n1.placed(a, 1)
+    t = n1.expect("tail")
+    n1.placed(a, 3, text="no")
+    out(n1, t, "from n1", end=1)
+    a = n1.run()
+    assert logs.line()["text"] == "from n1"
+    t = n1.expect("tail")
+    out(n1, t, "again")
+    assert logs.line()["text"] == "again"
+
+
+def test_readers_have_a_limit(server):
+    name = submit(server)
+    readers = [Logs(server, name, "?follow=1") for _ in range(33)]
+    assert [r.status for r in readers] == [200] * 32 + [503]
+    readers[0].close()
+    for r in readers:
+        r.close()
+    code, answer = ask(server, "GET", f"/v1/jobs/{name}/logs?follow=2")
+    assert code == 400 and "follow" in answer["error"]
+
+
+# --- many ---
+
+def test_fifty_jobs_on_two_hundred_nodes(start_server):
+    server = start_server("--lease", "60")
+    nodes = {}
+    for i in range(200):
+        n = Node(server, f"n{i}", slots=4)
+        nodes[n.node] = n
+    names = [submit(server, name=f"j{i}", nnodes=1 + i % 8, nproc_per_node=1 + i % 4) for i in range(50)]
+    done = set()
+    for name in names:
+        j = wait_job(server, name, lambda x: x["placed"], "placed")
+        for seat in j["placed"]:
+            n = nodes[seat["node"]]
+            a = n.run()
+            done.add((a["job"], n.node))
+            n.placed(a, 2)
+    for name in names:
+        wait_state(server, name, "done")
+    p = pool(server)
+    assert len(p["nodes"]) == 200 and all(x["state"] == "idle" and x["slots_free"] == 4 for x in p["nodes"])
+    assert p["queue"] == [] and len(done) == sum(1 + i % 8 for i in range(50))
+    assert server.stop(signal.SIGTERM) == 0
