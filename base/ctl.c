@@ -16,7 +16,8 @@ enum field_kind {
     FIELD_STR,
     FIELD_INT,
     FIELD_INTS,
-    FIELD_CAUSE
+    FIELD_CAUSE,
+    FIELD_BIG
 };
 
 struct field {
@@ -25,7 +26,7 @@ struct field {
     enum field_kind kind;
     bool need;
     size_t offset; /* In the message's own struct. */
-    size_t bytes;  /* STR: room with NUL. */
+    size_t bytes;  /* STR, BIG: room with NUL. */
     int64_t min;
     int64_t max;
     int64_t dflt;
@@ -63,12 +64,22 @@ struct field {
      .offset = offsetof(T, name_),                                                                 \
      .doc = (doc_)},
 
+#define BIG_ROW(T, name_, bytes_, need_, doc_)                                                     \
+    {.name = #name_,                                                                               \
+     .key = {"\"" #name_ "\":", sizeof #name_ + 2},                                                \
+     .kind = FIELD_BIG,                                                                            \
+     .need = (need_) != 0,                                                                         \
+     .offset = offsetof(T, name_),                                                                 \
+     .bytes = (bytes_),                                                                            \
+     .doc = (doc_)},
+
 /* The field macros take no struct name, so each message binds its own. */
 /* clang-format off */
 #define S(n, b, d, t) STR_ROW(MSG, n, b, d, t)
 #define I(n, a, b, d, f, t) INT_ROW(MSG, n, a, b, d, f, t)
 #define L(n, t) INTS_ROW(MSG, n, t)
 #define C(n, t) CAUSE_ROW(MSG, n, t)
+#define CTL_BIG(n, b, d, t) BIG_ROW(MSG, n, b, d, t)
 #define MSG struct ctl_hello
 static const struct field hello_fields[] = {CTL_HELLO_FIELDS(S, I, L, C)};
 #undef MSG
@@ -128,6 +139,36 @@ static const struct field bye_fields[] = {CTL_BYE_FIELDS(S, I, L, C)};
 #undef MSG
 #define MSG struct ctl_end
 static const struct field end_fields[] = {CTL_END_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_offer
+static const struct field offer_fields[] = {CTL_OFFER_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_has
+static const struct field has_fields[] = {CTL_HAS_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_assign
+static const struct field assign_fields[] = {CTL_ASSIGN_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_placed
+static const struct field placed_fields[] = {CTL_PLACED_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_unassign
+static const struct field unassign_fields[] = {CTL_UNASSIGN_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_tail
+static const struct field tail_fields[] = {CTL_TAIL_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_more
+static const struct field more_fields[] = {CTL_MORE_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_untail
+static const struct field untail_fields[] = {CTL_UNTAIL_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_output
+static const struct field output_fields[] = {CTL_OUTPUT_FIELDS(S, I, L, C)};
+#undef MSG
+#define MSG struct ctl_release
+static const struct field release_fields[] = {CTL_RELEASE_FIELDS(S, I, L, C)};
 #undef MSG
 /* clang-format on */
 
@@ -202,6 +243,7 @@ void ctl_init(struct ctl_msg *m, enum ctl_type t)
         const struct field *f = &s->fields[i];
         char *p = member(m, s, f);
         static const struct ctl_ints no_ints;
+        const struct mu_str no_text = {"", 0};
         const struct mu_cause no_cause = MU_CAUSE_INIT;
         switch (f->kind) {
         case FIELD_STR:
@@ -215,6 +257,9 @@ void ctl_init(struct ctl_msg *m, enum ctl_type t)
             break;
         case FIELD_CAUSE:
             memcpy(p, &no_cause, sizeof no_cause);
+            break;
+        case FIELD_BIG:
+            memcpy(p, &no_text, sizeof no_text);
             break;
         }
     }
@@ -258,6 +303,7 @@ static void encode_field(struct mu_json *w, const struct field *f, const char *p
 {
     int64_t v = 0;
     struct ctl_ints ints;
+    struct mu_str text;
     switch (f->kind) {
     case FIELD_STR:
         if (p[0] != '\0' || f->need)
@@ -283,6 +329,12 @@ static void encode_field(struct mu_json *w, const struct field *f, const char *p
             break;
         mu_json_ready_key(w, f->key);
         encode_cause(w, (const struct mu_cause *)(const void *)p);
+        break;
+    case FIELD_BIG: /* Its senders made it of characters that take two bytes at most here. */
+        memcpy(&text, p, sizeof text);
+        MU_ASSERT(text.n < f->bytes);
+        mu_json_ready_key(w, f->key);
+        mu_json_strn(w, text);
         break;
     }
 }
@@ -404,6 +456,21 @@ static int decode_ints(const cJSON *item, char *p, struct mu_buf *scratch)
     return 0;
 }
 
+/* Into scratch, which has room for it; what follows there is a list's numbers. */
+static int take_big(struct mu_str text, const struct field *f, char *p, struct mu_buf *scratch)
+{
+    static const char zeros[sizeof(int32_t)];
+    if (text.n >= f->bytes)
+        return -EPROTO;
+    size_t at = scratch->n;
+    if (mu_buf_add(scratch, text.p, text.n) < 0 ||
+        mu_buf_add(scratch, zeros, sizeof zeros - text.n % sizeof zeros) < 0)
+        return -ENOMEM;
+    text.p = scratch->p + at;
+    memcpy(p, &text, sizeof text);
+    return 0;
+}
+
 static int decode_field(const cJSON *item, const struct field *f, char *p, struct mu_buf *scratch)
 {
     int64_t v = 0;
@@ -419,6 +486,10 @@ static int decode_field(const cJSON *item, const struct field *f, char *p, struc
         return decode_ints(item, p, scratch);
     case FIELD_CAUSE:
         return decode_cause(item, (struct mu_cause *)(void *)p);
+    case FIELD_BIG:
+        if (!cJSON_IsString(item) || item->valuestring == NULL)
+            return -EPROTO;
+        return take_big(mu_str_of(item->valuestring, strlen(item->valuestring)), f, p, scratch);
     }
     return -EPROTO;
 }
@@ -432,6 +503,7 @@ static int refuse_field(const struct schema *s, const struct field *f, struct mu
                           " to %" PRId64,
                           s->name, f->name, f->min, f->max);
     case FIELD_STR:
+    case FIELD_BIG:
         return mu_err_set(err, -EPROTO,
                           "message '%s': field '%s' is not a text of at most %zu bytes", s->name,
                           f->name, f->bytes - 1);
@@ -599,6 +671,8 @@ static bool plain_value(struct mu_str *in, const struct field *f, char *p, struc
             return false;
         memcpy(p, &ints, sizeof ints);
         return true;
+    case FIELD_BIG:
+        return plain_text(in, &text) && take_big(text, f, p, scratch) == 0;
     case FIELD_CAUSE:
         break;
     }
@@ -646,10 +720,9 @@ static bool has_nul(struct mu_str json)
 int ctl_decode(struct mu_str json, struct ctl_msg *m, struct mu_buf *scratch, struct mu_err *err)
 {
     mu_buf_reset(scratch);
-    /* Room for all lists before the first of them is pointed into: a number takes two bytes of text
-     * at least, with what separates it. */
-    if (memchr(json.p, '[', json.n) != NULL &&
-        mu_buf_reserve(scratch, (json.n / 2 + 1) * sizeof(int32_t)) < 0)
+    /* Room for all lists and big texts before the first of them is pointed into: a number takes two
+     * bytes of text at least, with what separates it. */
+    if (mu_buf_reserve(scratch, (json.n / 2 + 2) * sizeof(int32_t)) < 0)
         return mu_err_set(err, -ENOMEM, "no memory for a message's lists");
     const char *room = scratch->p;
     if (decode_plain(json, m, scratch)) {
@@ -675,9 +748,10 @@ static void describe_field(struct mu_buf *out, const struct field *f)
     static const char *const kinds[] = {[FIELD_STR] = "text",
                                         [FIELD_INT] = "integer",
                                         [FIELD_INTS] = "list of integers",
-                                        [FIELD_CAUSE] = "cause"};
+                                        [FIELD_CAUSE] = "cause",
+                                        [FIELD_BIG] = "text"};
     (void)mu_buf_addf(out, "| `%s` | %s", f->name, kinds[f->kind]);
-    if (f->kind == FIELD_STR)
+    if (f->kind == FIELD_STR || f->kind == FIELD_BIG)
         (void)mu_buf_addf(out, ", at most %zu bytes", f->bytes - 1);
     if (f->kind == FIELD_INT)
         (void)mu_buf_addf(out, ", %" PRId64 " to %" PRId64, f->min, f->max);

@@ -18,11 +18,16 @@
 #define CTL_GREETING "MUSTER/1\n"
 #define CTL_GREETING_BYTES 9
 #define CTL_FRAME_HEAD_BYTES 4
-#define CTL_REASON_BYTES 160 /* Why a node leaves: half a sentence. */
+#define CTL_REASON_BYTES 160            /* Why a node leaves: half a sentence. */
+#define CTL_SPEC_BYTES (256 * 1024 + 1) /* A submission as JSON, with a NUL. */
+#define CTL_OUTPUT_BYTES                                                                           \
+    (16 * 1024 + 1) /* A line of a job's output or a piece of it, with a NUL. */
 
 /* Field rows. STR(name, bytes, need, doc): text with room for `bytes` with its NUL.
  * INT(name, min, max, need, default, doc). INTS(name, doc): list of int32, at most MU_WORKERS_MAX.
- * CAUSE(name, doc): a cause object. need: 1 when the message is refused without it. */
+ * CAUSE(name, doc): a cause object. need: 1 when the message is refused without it.
+ * CTL_BIG(name, bytes, need, doc): a text too large to have room in each message, at most one in a
+ * message. Who expands the rows defines it, so that rows without one need not name it. */
 #define CTL_HELLO_FIELDS(STR, INT, INTS, CAUSE)                                                    \
     STR(version, 32, 1, "the agent's version, for people")                                         \
     STR(run_id, MU_RUN_ID_BYTES, 1, "the job: agents with the same id meet")                       \
@@ -220,6 +225,78 @@
     INT(consequences, 0, UINT32_MAX, 0, 0, "how many failures were told after the first cause")    \
     INT(incident, 0, UINT32_MAX, 0, 0, "number of the record of this end; 0: there is none")
 
+/* Service mode: nodes on offer, and the jobs that the server places on them. */
+#define CTL_OFFER_FIELDS(STR, INT, INTS, CAUSE)                                                    \
+    STR(version, 32, 1, "the node's version, for people")                                          \
+    STR(node, 40, 1, "this service process's own random id: the same after a reconnect")           \
+    STR(host, MU_HOST_BYTES, 1, "host name")                                                       \
+    STR(fqdn, MU_HOST_BYTES, 0, "full host name")                                                  \
+    STR(host_addr, MU_ADDR_BYTES, 0, "first global address of an interface")                       \
+    STR(local_addr, MU_HOST_BYTES, 0, "the name or address the user wants others to use")          \
+    STR(boot_id, 40, 0, "the kernel's boot id")                                                    \
+    INT(pid, 0, INT32_MAX, 0, 0, "the service's process id")                                       \
+    INT(cpus, 0, 1 << 20, 0, 0, "CPUs it may use")                                                 \
+    INT(gpus, 0, MU_WORKERS_MAX, 0, 0, "GPUs it gives out, which are numbered from 0")             \
+    INT(slots, 1, MU_WORKERS_MAX, 1, 1, "how many workers it takes")                               \
+    STR(user, 64, 0, "the unix user that its jobs run as")
+
+#define CTL_HAS_FIELDS(STR, INT, INTS, CAUSE)                                                      \
+    STR(job, MU_RUN_ID_BYTES, 1, "a job that is here; empty: that was the last one")               \
+    INT(attempt, 0, UINT32_MAX, 0, 0, "which start of it")                                         \
+    INT(state, 0, 1, 0, 0, "0 it runs, 1 it has ended")                                            \
+    INT(status, 0, 255, 0, 0, "the exit status of its agent, where it has ended")
+
+#define CTL_ASSIGN_FIELDS(STR, INT, INTS, CAUSE)                                                   \
+    STR(job, MU_RUN_ID_BYTES, 1, "the job's id, which is its run id too")                          \
+    INT(attempt, 1, UINT32_MAX, 1, 1, "counts the starts of this id")                              \
+    CTL_BIG(spec, CTL_SPEC_BYTES, 1, "the submission: one JSON object, as text")                   \
+    INT(node_rank, 0, MU_NODES_MAX, 1, 0, "which of the job's nodes this is")                      \
+    INT(node_count, 1, MU_NODES_MAX, 1, 1, "how many nodes the job was placed on")                 \
+    INT(nproc, 1, MU_WORKERS_MAX, 1, 1, "workers to start here")                                   \
+    INTS(gpus, "the numbers of the GPUs that they may use")
+
+#define CTL_PLACED_FIELDS(STR, INT, INTS, CAUSE)                                                   \
+    STR(job, MU_RUN_ID_BYTES, 1, "the job")                                                        \
+    INT(attempt, 0, UINT32_MAX, 1, 1, "which start of it")                                         \
+    INT(state, 0, 3, 1, 0, "0 it is being started, 1 its agent runs, 2 it has ended, 3 refused")   \
+    INT(status, 0, 255, 0, 0, "the agent's exit status; 128 and the number for a signal")          \
+    STR(text, MU_MESSAGE_BYTES, 0, "why, for people")
+
+#define CTL_UNASSIGN_FIELDS(STR, INT, INTS, CAUSE)                                                 \
+    STR(job, MU_RUN_ID_BYTES, 1, "the job to end here")                                            \
+    INT(attempt, 0, UINT32_MAX, 1, 1, "which start of it")                                         \
+    INT(signo, 1, 64, 0, 15, "the signal that its agent gets first")                               \
+    INT(grace_ms, 0, 86400000, 0, MU_GRACE_NS / 1000000, "from then until it is killed")
+
+#define CTL_TAIL_FIELDS(STR, INT, INTS, CAUSE)                                                     \
+    INT(stream, 1, UINT32_MAX, 1, 1, "a number that the server chose: the output comes under it")  \
+    STR(job, MU_RUN_ID_BYTES, 1, "whose output is wanted")                                         \
+    INT(follow, 0, 1, 0, 0, "1: go on until the job has ended; 0: only what is there")             \
+    INT(rank, -2, INT32_MAX, 0, -2, "only this rank's; -1: only the agent's own; -2: all")         \
+    INT(since_ms, -1, INT64_C(1) << 53, 0, -1,                                                     \
+        "only what was written since then (Unix time); -1: all")                                   \
+    INT(lines, -1, INT32_MAX, 0, -1, "of what is there only so many last lines; -1: all")          \
+    INT(credit, 0, 1 << 30, 1, 0, "bytes of text that the node may send before more")
+
+#define CTL_MORE_FIELDS(STR, INT, INTS, CAUSE)                                                     \
+    INT(stream, 1, UINT32_MAX, 1, 1, "the stream")                                                 \
+    INT(credit, 0, 1 << 30, 1, 0, "so many bytes more may be sent")
+
+#define CTL_UNTAIL_FIELDS(STR, INT, INTS, CAUSE)                                                   \
+    INT(stream, 1, UINT32_MAX, 1, 1, "the stream that nobody reads any more")
+
+#define CTL_OUTPUT_FIELDS(STR, INT, INTS, CAUSE)                                                   \
+    INT(stream, 1, UINT32_MAX, 1, 1, "the stream")                                                 \
+    STR(job, MU_RUN_ID_BYTES, 0, "the job")                                                        \
+    INT(unix_ms, 0, INT64_C(1) << 53, 0, 0, "when it was written (Unix time)")                     \
+    INT(rank, -1, INT32_MAX, 0, -1, "the rank that wrote it; -1: the agent itself")                \
+    INT(channel, 1, 2, 0, 1, "1 stdout, 2 stderr")                                                 \
+    STR(text, CTL_OUTPUT_BYTES, 0, "one line or a piece of it, without its end")                   \
+    INT(end, 0, 1, 0, 0, "1: nothing more comes in this stream")
+
+#define CTL_RELEASE_FIELDS(STR, INT, INTS, CAUSE)                                                  \
+    STR(job, MU_RUN_ID_BYTES, 1, "nothing of this job is left here, its output included")
+
 /* Message, lower-case name on the wire, who sends it ('A' agent, 'S' server, 'B' both), what it
  * says. */
 #define CTL_MESSAGES(X)                                                                            \
@@ -242,7 +319,17 @@
     X(HEALTH, health, 'A', "what the check of this node's health has found")                       \
     X(BEAT, beat, 'B', "still here; the server answers each")                                      \
     X(BYE, bye, 'A', "I leave on purpose")                                                         \
-    X(END, end, 'S', "the job is over; exit")
+    X(END, end, 'S', "the job is over; exit")                                                      \
+    X(OFFER, offer, 'A', "I am a node on offer: instead of hello")                                 \
+    X(HAS, has, 'A', "what of your jobs is here, after each welcome")                              \
+    X(ASSIGN, assign, 'S', "start this job's agent")                                               \
+    X(PLACED, placed, 'A', "how that went")                                                        \
+    X(UNASSIGN, unassign, 'S', "end this job's agent")                                             \
+    X(TAIL, tail, 'S', "send this job's output")                                                   \
+    X(MORE, more, 'S', "so much more of it has room")                                              \
+    X(UNTAIL, untail, 'S', "send no more of it")                                                   \
+    X(OUTPUT, output, 'A', "a line of it")                                                         \
+    X(RELEASE, release, 'A', "nothing of that job is left here")
 
 enum ctl_type {
 #define X(NAME, name, from, doc) CTL_##NAME,
@@ -265,12 +352,15 @@ struct ctl_ints {
 #define CTL_INT_MEMBER(name, min, max, need, dflt, doc) int64_t name;
 #define CTL_INTS_MEMBER(name, doc) struct ctl_ints name;
 #define CTL_CAUSE_MEMBER(name, doc) struct mu_cause name;
+#define CTL_BIG(name, bytes, need, doc)                                                            \
+    struct mu_str name; /* Borrowed; after ctl_decode() in its scratch, with a NUL behind it. */
 #define X(NAME, name, from, doc)                                                                   \
     struct ctl_##name {                                                                            \
         CTL_##NAME##_FIELDS(CTL_STR_MEMBER, CTL_INT_MEMBER, CTL_INTS_MEMBER, CTL_CAUSE_MEMBER)     \
     };
 CTL_MESSAGES(X)
 #undef X
+#undef CTL_BIG
 
 struct ctl_msg {
     enum ctl_type type;
@@ -291,9 +381,9 @@ void ctl_init(struct ctl_msg *m, enum ctl_type t);
 int ctl_encode(const struct ctl_msg *m, struct mu_buf *out);
 
 /* Read one JSON object of a frame. Unknown fields are skipped.
- * scratch: caller's buffer, reset here; lists in `m` point into it until its next use.
- * Returns 0; -ENOMSG: a message name this version does not know (skip it); -EPROTO with a sentence
- * that names the message and field; -ENOMEM. `m` is undefined unless 0. */
+ * scratch: caller's buffer, reset here; lists and big texts in `m` point into it until its next
+ * use. Returns 0; -ENOMSG: a message name this version does not know (skip it); -EPROTO with a
+ * sentence that names the message and field; -ENOMEM. `m` is undefined unless 0. */
 int ctl_decode(struct mu_str json, struct ctl_msg *m, struct mu_buf *scratch, struct mu_err *err);
 
 /* Is there a whole frame at the front of `in`? Returns 1 and the JSON in *ret (inside in->p); 0:

@@ -132,6 +132,16 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
     case CTL_HALT:
     case CTL_STOP:
     case CTL_END:
+    case CTL_OFFER:
+    case CTL_HAS:
+    case CTL_ASSIGN:
+    case CTL_PLACED:
+    case CTL_UNASSIGN:
+    case CTL_TAIL:
+    case CTL_MORE:
+    case CTL_UNTAIL:
+    case CTL_OUTPUT:
+    case CTL_RELEASE:
     case CTL_TYPE_COUNT:
         MU_ASSERT(a->msg == CTL_HELLO); /* No: an agent does not say this. */
         break;

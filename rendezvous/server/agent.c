@@ -394,6 +394,16 @@ static enum job_event_type event_of(enum ctl_type t)
     case CTL_HALT:
     case CTL_STOP:
     case CTL_END:
+    case CTL_OFFER:
+    case CTL_HAS:
+    case CTL_ASSIGN:
+    case CTL_PLACED:
+    case CTL_UNASSIGN:
+    case CTL_TAIL:
+    case CTL_MORE:
+    case CTL_UNTAIL:
+    case CTL_OUTPUT:
+    case CTL_RELEASE:
     case CTL_TYPE_COUNT:
         break;
     }

@@ -15,7 +15,8 @@ enum kind {
     STR,
     INT,
     INTS,
-    CAUSE
+    CAUSE,
+    BIG
 };
 
 struct row {
@@ -34,6 +35,7 @@ struct row {
 #define I(n, a, b, d, f, t) {THIS, #n, INT, (d) != 0, offsetof(struct ctl_msg, u.MEMBER.n), 0, (a), (b)},
 #define L(n, t) {THIS, #n, INTS, false, offsetof(struct ctl_msg, u.MEMBER.n), 0, 0, 0},
 #define C(n, t) {THIS, #n, CAUSE, false, offsetof(struct ctl_msg, u.MEMBER.n), 0, 0, 0},
+#define CTL_BIG(n, b, d, t) {THIS, #n, BIG, (d) != 0, offsetof(struct ctl_msg, u.MEMBER.n), (b), 0, 0},
 static const struct row rows[] = {
 #define THIS CTL_HELLO
 #define MEMBER hello
@@ -128,10 +130,61 @@ static const struct row rows[] = {
 #define THIS CTL_END
 #define MEMBER end
     CTL_END_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_OFFER
+#define MEMBER offer
+    CTL_OFFER_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_HAS
+#define MEMBER has
+    CTL_HAS_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_ASSIGN
+#define MEMBER assign
+    CTL_ASSIGN_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_PLACED
+#define MEMBER placed
+    CTL_PLACED_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_UNASSIGN
+#define MEMBER unassign
+    CTL_UNASSIGN_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_TAIL
+#define MEMBER tail
+    CTL_TAIL_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_MORE
+#define MEMBER more
+    CTL_MORE_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_UNTAIL
+#define MEMBER untail
+    CTL_UNTAIL_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_OUTPUT
+#define MEMBER output
+    CTL_OUTPUT_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
+#define THIS CTL_RELEASE
+#define MEMBER release
+    CTL_RELEASE_FIELDS(S, I, L, C)
 };
 /* clang-format on */
 
 #define LIST_LONGEST MU_WORKERS_MAX
+static char big_text[CTL_SPEC_BYTES]; /* Filled by fill(): quotes, which take two bytes each. */
 static const int32_t small_list[] = {1, -1, INT32_MAX, INT32_MIN, 0};
 
 static char *at(struct ctl_msg *m, const struct row *r)
@@ -149,6 +202,7 @@ static void fill(struct ctl_msg *m, enum ctl_type t, int which)
             continue;
         int64_t v = which == 0 ? r->min : which == 1 ? r->max : r->min + (r->max - r->min) / 2;
         struct ctl_ints list = {small_list, which == 0 ? 0 : MU_COUNT(small_list)};
+        struct mu_str big = {big_text, which == 0 ? 0 : which == 1 ? sizeof big_text - 1 : 7};
         struct mu_cause cause = MU_CAUSE_INIT;
         switch (r->kind) {
         case STR:
@@ -175,6 +229,10 @@ static void fill(struct ctl_msg *m, enum ctl_type t, int which)
                                           .host = "n\xc3\xa4",
                                           .message = "quote \" and\nline"};
             memcpy(at(m, r), &cause, sizeof cause);
+            break;
+        case BIG:
+            memset(big_text, '"', sizeof big_text - 1);
+            memcpy(at(m, r), &big, sizeof big);
             break;
         }
     }
@@ -206,6 +264,8 @@ static void assert_same(struct ctl_msg *a, struct ctl_msg *b)
         struct ctl_ints lb;
         struct mu_cause ca;
         struct mu_cause cb;
+        struct mu_str ba;
+        struct mu_str bb;
         switch (r->kind) {
         case STR:
             assert_string_equal(at(a, r), at(b, r));
@@ -224,6 +284,12 @@ static void assert_same(struct ctl_msg *a, struct ctl_msg *b)
             memcpy(&ca, at(a, r), sizeof ca);
             memcpy(&cb, at(b, r), sizeof cb);
             assert_same_cause(&ca, &cb);
+            break;
+        case BIG:
+            memcpy(&ba, at(a, r), sizeof ba);
+            memcpy(&bb, at(b, r), sizeof bb);
+            assert_true(mu_str_eq(ba, bb));
+            assert_int_equal(bb.p[bb.n], '\0');
             break;
         }
     }
@@ -401,14 +467,14 @@ static void test_wrong_types_and_ranges_are_refused_by_name(void **state)
         const struct row *r = &rows[i];
         spoil(r, cJSON_CreateNull());
         spoil(r, cJSON_CreateTrue());
-        if (r->kind != STR)
+        if (r->kind != STR && r->kind != BIG)
             spoil(r, cJSON_CreateString("1"));
         if (r->kind != INT)
             spoil(r, cJSON_CreateNumber(1));
         if (r->kind != INTS)
             spoil(r, cJSON_CreateArray());
         spoil(r, cJSON_CreateObject()); /* A cause without a kind, too. */
-        if (r->kind == STR)
+        if (r->kind == STR || r->kind == BIG)
             spoil(r, too_long(r->bytes));
         if (r->kind == INT) {
             spoil(r, cJSON_CreateNumber((double)r->min - 1));
@@ -458,6 +524,30 @@ static void test_a_message_may_have_two_lists(void **state)
     assert_int_equal(back.u.stopped.late.v[1], 9);
     mu_buf_fini(&scratch);
     mu_buf_fini(&frame);
+}
+
+/* Whatever stands first, the numbers are where numbers may be, and nothing was moved. */
+static void test_a_message_may_have_a_big_text_and_a_list(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "{\"type\":\"assign\",\"job\":\"j\",\"attempt\":1,\"spec\":\"abcde\",\"node_rank\":0,"
+        "\"node_count\":1,\"nproc\":2,\"gpus\":[3,5]}",
+        "{ \"type\":\"assign\",\"gpus\":[3,5],\"job\":\"j\",\"attempt\":1,\"node_rank\":0,"
+        "\"node_count\":1,\"nproc\":2,\"spec\":\"abcde\"}",
+        "{\"type\":\"assign\",\"job\":\"j\",\"attempt\":1,\"spec\":\"a\\u0062cde\",\"node_rank\":0,"
+        "\"node_count\":1,\"nproc\":2,\"gpus\":[3,5]}"};
+    for (size_t i = 0; i < MU_COUNT(texts); i++) {
+        struct mu_buf scratch;
+        struct ctl_msg m;
+        mu_buf_init(&scratch, mu_mem_default());
+        assert_int_equal(ctl_decode(mu_str_of(texts[i], strlen(texts[i])), &m, &scratch, NULL), 0);
+        assert_string_equal(m.u.assign.spec.p, "abcde");
+        assert_int_equal(m.u.assign.gpus.n, 2);
+        assert_int_equal((uintptr_t)m.u.assign.gpus.v % sizeof(int32_t), 0);
+        assert_int_equal(m.u.assign.gpus.v[1], 5);
+        mu_buf_fini(&scratch);
+    }
 }
 
 static void test_lists_and_causes_are_checked_inside(void **state)
@@ -737,6 +827,7 @@ int main(void)
         cmocka_unit_test(test_a_missing_field_is_named_if_needed_and_missed_by_nobody_if_not),
         cmocka_unit_test(test_wrong_types_and_ranges_are_refused_by_name),
         cmocka_unit_test(test_a_message_may_have_two_lists),
+        cmocka_unit_test(test_a_message_may_have_a_big_text_and_a_list),
         cmocka_unit_test(test_lists_and_causes_are_checked_inside),
         cmocka_unit_test(test_what_is_unknown_is_skipped),
         cmocka_unit_test(test_what_is_no_message_gets_a_sentence),
