@@ -24,6 +24,7 @@ ROOMS = {
     "agent_lines": set(),
     "agent_chaos": set(),
     "surroundings": set(),
+    "service_book": set(),
 }
 
 
