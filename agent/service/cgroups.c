@@ -15,6 +15,7 @@
 #include "base/limits.h"
 
 #define OWN_NAME "muster-service"
+#define JOB_NAME "job-"
 
 static int put(const char *dir, const char *file, const char *text)
 {
@@ -73,7 +74,10 @@ int cgroups_make(
     ret_path[0] = '\0';
     if (c->root[0] == '\0')
         return -ENOENT;
-    int n = snprintf(ret_path, cap, "%s/job-%.*s.%u", c->root, MU_RUN_ID_BYTES, job, attempt);
+    int n =
+        snprintf(ret_path, cap, "%s/" JOB_NAME "%.*s.%u", c->root, MU_RUN_ID_BYTES, job, attempt);
+    if (n > 0 && (size_t)n < cap)
+        cgroups_remove(ret_path); /* Of a service that was killed: it would be used up. */
     if (n < 0 || (size_t)n >= cap || mkdir(ret_path, 0755) < 0) {
         int r = n < 0 || (size_t)n >= cap ? -ENAMETOOLONG : -errno;
         ret_path[0] = '\0';
@@ -105,4 +109,15 @@ void cgroups_remove(const char *path)
             (void)rmdir(below);
     }
     (void)rmdir(path);
+}
+
+void cgroups_sweep(const struct cgroups *c)
+{
+    char path[PATH_MAX];
+    MU_CLEANUP(mu_closedirp) DIR *d = c->root[0] != '\0' ? opendir(c->root) : NULL;
+    for (const struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d)) {
+        bool is_job = e->d_type == DT_DIR && strncmp(e->d_name, JOB_NAME, sizeof JOB_NAME - 1) == 0;
+        if (is_job && snprintf(path, sizeof path, "%s/%s", c->root, e->d_name) < (int)sizeof path)
+            cgroups_remove(path);
+    }
 }

@@ -24,5 +24,8 @@ int cgroups_make(
     const struct cgroups *c, const char *job, uint32_t attempt, char *ret_path, int *ret_fd);
 /* With all below it. One that still has processes stays. */
 void cgroups_remove(const char *path);
+/* All jobs' that are empty: what could not be removed at once, or was left by a service that was
+ * killed. */
+void cgroups_sweep(const struct cgroups *c);
 
 #endif

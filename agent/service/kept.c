@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -177,7 +178,7 @@ static int make_folders(const char *dir)
 
 int kept_init(struct kept *l, const char *dir, struct mu_err *err)
 {
-    l->dir_fd = -1;
+    l->dir_fd = l->lock_fd = -1;
     if (mu_strcopy(l->dir, sizeof l->dir, dir) < 0)
         return mu_err_set(err, -ENAMETOOLONG, "--log-dir: the path is longer than %zu characters",
                           sizeof l->dir - 1);
@@ -193,6 +194,12 @@ int kept_init(struct kept *l, const char *dir, struct mu_err *err)
             "the output of jobs cannot be kept in '%.120s': %s; name a folder of this "
             "user's with --log-dir",
             dir, strerror(-r));
+    l->lock_fd = openat(l->dir_fd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (l->lock_fd >= 0 && flock(l->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+        return mu_err_set(err, -EBUSY,
+                          "another service keeps the output of its jobs in '%.100s': name another "
+                          "folder with --log-dir",
+                          dir);
     return 0;
 }
 
@@ -200,7 +207,9 @@ void kept_fini(struct kept *l)
 {
     if (l->dir_fd >= 0)
         (void)close(l->dir_fd);
-    l->dir_fd = -1;
+    if (l->lock_fd >= 0)
+        (void)close(l->lock_fd);
+    l->dir_fd = l->lock_fd = -1;
 }
 
 struct record_now kept_now(const struct kept *l, char *at)

@@ -23,6 +23,7 @@
 struct kept {
     uv_loop_t *loop;
     int dir_fd;
+    int lock_fd; /* One service has a folder to itself: it removes what it does not know. */
     char dir[MU_DIR_BYTES];
     char host[MU_HOST_BYTES];
     uint64_t job_bytes;

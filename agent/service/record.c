@@ -148,14 +148,16 @@ uint32_t record_end(struct record *r, const struct record_now *now, struct mu_bu
 
 /* --- reading --- */
 
-/* Behind `key` within the head of a record, or NULL. */
-static const char *find_key(struct mu_str line, const char *key)
+/* Behind `key`, which stands between `p` and `end`, or NULL. */
+static const char *find_key(const char *p, const char *end, const char *key)
 {
     size_t n = strlen(key);
-    size_t head = line.n < 512 ? line.n : 512; /* A host name is the longest thing in it. */
-    for (size_t i = 0; i + n <= head; i++)
-        if (line.p[i] == '"' && memcmp(line.p + i, key, n) == 0)
-            return line.p + i + n;
+    while (p != NULL && (size_t)(end - p) >= n) {
+        p = memchr(p, '"', (size_t)(end - p) - n + 1);
+        if (p != NULL && memcmp(p, key, n) == 0)
+            return p + n;
+        p = p != NULL ? p + 1 : NULL;
+    }
     return NULL;
 }
 
@@ -171,18 +173,19 @@ static int64_t number_at(const char *p, const char *end)
 bool record_read(struct mu_str line, struct record_head *ret)
 {
     const char *end = line.p + line.n;
-    const char *ms = find_key(line, "\"unix_ms\":");
-    const char *rank = find_key(line, "\"rank\":");
-    const char *stream = find_key(line, "\"stream\":\"std");
-    const char *text = find_key(line, "\"text\":\"");
-    if (ms == NULL || rank == NULL || stream == NULL || text == NULL || line.n < 2 ||
-        stream > text || end - text < 2 || end[-1] != '}' || end[-2] != '"')
+    const char *head =
+        line.n < 512 ? end : line.p + 512; /* A host name is the longest thing in it. */
+    const char *ms = find_key(line.p, head, "\"unix_ms\":"); /* In this order. */
+    const char *rank = find_key(ms, head, "\"rank\":");
+    const char *stream = find_key(rank, head, "\"stream\":\"std");
+    const char *text = find_key(stream, head, "\"text\":\"");
+    if (text == NULL || end - text < 2 || end[-1] != '}' || end[-2] != '"')
         return false;
-    const char *junction = find_key(line, "\"lines_before\":");
+    const char *junction = find_key(stream, text, "\"lines_before\":");
     *ret = (struct record_head){.unix_ms = number_at(ms, end),
                                 .rank = (int32_t)number_at(rank, end),
                                 .channel = stream[0] == 'o' ? 1 : 2,
-                                .is_junction = junction != NULL && junction < text,
+                                .is_junction = junction != NULL,
                                 .text = mu_str_of(text, (size_t)(end - text) - 2)};
     return true;
 }

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <uv.h>
@@ -34,7 +33,7 @@ enum {
     UNSENT_BYTES = 512 * 1024, /* Of output for a server that is behind; beats come through. */
     SETTLE_MS = 5,             /* Between two looks whether the disk has what it was given, */
     SETTLES_MAX = 1000,        /* and how many, before a new start is put off. */
-    HANDLES_OWN = 6
+    FILES_OF_A_JOB = 4         /* Its process, two pipes, its file. */
 };
 
 struct service {
@@ -143,6 +142,7 @@ static struct spec_place place_of(const struct service *s, const struct ctl_assi
     extern char **environ;
     return (struct spec_place){.server = s->server,
                                .token_file = s->token_file[0] != '\0' ? s->token_file : NULL,
+                               .local_addr = s->o->local_addr,
                                .job = a->job,
                                .nproc = (uint32_t)a->nproc,
                                .gpus = a->gpus.v,
@@ -324,6 +324,7 @@ static void bury_empty(struct service *s)
         tails_kick(&s->tails, job);
         tell_status(s, "");
         kept_sweep(&s->logs);
+        cgroups_sweep(&s->cgroups);
     }
 }
 
@@ -372,10 +373,8 @@ static void line(struct service *s, enum line_event ev, int64_t beat_ns, int64_t
     unsigned todo = line_step(&s->line, mu_now_ns(), ev, beat_ns, lease_ns);
     if ((todo & LINE_WORD) != 0)
         say_waiting(s);
-    if ((todo & LINE_OFFER) != 0) {
-        link_local_address(s->link, s->offer.u.offer.local_addr);
+    if ((todo & LINE_OFFER) != 0)
         link_send(s->link, &s->offer);
-    }
     if ((todo & LINE_BEAT) != 0)
         send_beat(s);
     if ((todo & LINE_CONNECT) != 0)
@@ -698,6 +697,8 @@ static int fill_offer(struct service *s, struct mu_err *err)
     memcpy(f->boot_id, h->boot_id, sizeof f->boot_id);
     (void)mu_strcopy(f->version, sizeof f->version, MUSTER_VERSION);
     (void)mu_strcopy(f->user, sizeof f->user, s->user);
+    (void)mu_strcopy(f->local_addr, sizeof f->local_addr,
+                     s->o->local_addr != NULL ? s->o->local_addr : "");
     f->pid = getpid();
     f->cpus = h->cpus;
     f->gpus = gpus < MU_WORKERS_MAX ? gpus : MU_WORKERS_MAX;
@@ -751,6 +752,7 @@ static int make_parts(struct service *s, struct mu_err *err)
     s->tails.send = send_output;
     if (runs_init(&s->runs) < 0 || tails_init(&s->tails, &s->loop) < 0)
         return mu_err_set(err, -ENOMEM, "no memory");
+    spawn_raise_files(&s->runs.spawner, FILES_OF_A_JOB * SVC_LIVE_MAX + TAILS_MAX);
     return make_link(s, err);
 }
 
@@ -794,10 +796,9 @@ static void tell_manager(struct service *s)
                              every_ms > 0 ? every_ms : 1);
 }
 
-/* A descriptor opened later must not be taken for one of the first three; each job takes five. */
+/* A descriptor opened later must not be taken for one of the first three. */
 static void prepare_files(void)
 {
-    struct rlimit l;
     int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     while (fd >= 0 && fd <= STDERR_FILENO) {
         (void)fcntl(fd, F_SETFD, 0);
@@ -805,10 +806,6 @@ static void prepare_files(void)
     }
     if (fd >= 0)
         (void)close(fd);
-    if (getrlimit(RLIMIT_NOFILE, &l) == 0 && l.rlim_cur < l.rlim_max && l.rlim_cur < 8192) {
-        l.rlim_cur = l.rlim_max < 8192 ? l.rlim_max : 8192;
-        (void)setrlimit(RLIMIT_NOFILE, &l);
-    }
 }
 
 static int complain(const char *name, const struct mu_err *err, int status)
@@ -831,11 +828,13 @@ int service_run(const struct agent_options *o, char **argv, const char *name)
     if (set_up(&s, &err) < 0)
         return complain(name, &err, 1);
     kept_sweep(&s.logs);
+    cgroups_sweep(&s.cgroups);
     tell_manager(&s);
     line(&s, LINE_EV_DEADLINE, 0, 0);
     bool lookups = false;
     while (uv_run(&s.loop, UV_RUN_ONCE) != 0)
         lookups = !s.leaving && link_has_lookups(s.link);
+    cgroups_sweep(&s.cgroups);
     runs_fini(&s.runs);
     kept_fini(&s.logs);
     arena_fini(&s.arena);

@@ -268,6 +268,8 @@ static void build_argv(const struct spec *s, const struct spec_place *p, struct 
     add(w, arena_printf(w->arena, "--rdzv-id=%s", p->job));
     add(w, arena_printf(w->arena, "--nnodes=%s", s->nnodes));
     add(w, arena_printf(w->arena, "--nproc-per-node=%u", p->nproc));
+    if (p->local_addr != NULL)
+        add(w, arena_printf(w->arena, "--local-addr=%s", p->local_addr));
     if (p->token_file != NULL)
         add(w, arena_printf(w->arena, "--token-file=%s", p->token_file));
     cJSON_ArrayForEach(item, s->argv) add(w, arena_printf(w->arena, "%s", item->valuestring));

@@ -28,8 +28,9 @@ void spec_free(struct spec *s);
 
 /* What the job gets of this node and of the service. */
 struct spec_place {
-    const char *server; /* As --rdzv takes it. */
-    const char *token_file;
+    const char *server;     /* As --rdzv takes it. */
+    const char *token_file; /* NULL: none. */
+    const char *local_addr; /* NULL: not given. */
     const char *job;
     uint32_t nproc;
     const int32_t *gpus;

@@ -38,6 +38,10 @@ def rig(tmp_path):
     r.server.check_end()
 
 
+def kept_files(rig):
+    return sorted(f for f in os.listdir(rig.folder / "kept") if f != ".lock")
+
+
 def test_node_offers_itself(rig):
     rig.service("--slots=3")
     o = rig.pool.node().offer
@@ -62,7 +66,7 @@ def test_job_runs_and_its_output_has_ranks(rig):
     assert [m["text"] for m in node.log("j-1", 8, rank=1) if m["channel"] == 1] == [f"hello 1 there {rig.folder}"]
     assert node.log("j-1", 9, since_ms=int(time.time() * 1000) + 60000) == []
     assert node.log("nothing-like-it", 10) == []
-    files = os.listdir(rig.folder / "kept")
+    files = kept_files(rig)
     assert files == ["j-1.1.0.log"]
     assert os.stat(rig.folder / "kept").st_mode & 0o777 == 0o700 and os.stat(rig.folder / "kept" / files[0]).st_mode & 0o777 == 0o600
     first = json.loads((rig.folder / "kept" / files[0]).read_text().splitlines()[0])
@@ -92,7 +96,7 @@ def test_assignment_that_cannot_be_is_refused(rig, change, why):
     node.assign("bad", spec.pop("argv"), spec.pop("cwd"), **spec)
     text = node.placed("bad", 3)["text"]
     assert re.search(why, text) and "\n" not in text, text
-    assert os.listdir(rig.folder / "kept") == []
+    assert kept_files(rig) == []
 
 
 def test_more_than_there_is_room_for_is_refused(rig):
@@ -262,7 +266,7 @@ def test_output_is_bounded_and_says_so(rig):
     node.assign("big", [prog], rig.folder)
     node.placed("big", 2)
     kept = rig.folder / "kept"
-    assert sum(os.stat(kept / f).st_size for f in os.listdir(kept)) < 2 << 20 and len(os.listdir(kept)) == 2
+    assert sum(os.stat(kept / f).st_size for f in os.listdir(kept)) < 2 << 20 and len(kept_files(rig)) == 2
     out = node.log("big", 1)
     assert re.search("older lines .* dropped", out[0]["text"]) and out[0].get("rank", -1) == -1
     numbers = [int(m["text"].split()[0]) for m in out if m.get("rank", -1) == 0]
@@ -321,6 +325,13 @@ def test_service_that_is_refused_asks_again(rig):
     rig.pool.refuse = "not with this token"
     s = rig.service()
     s.err.wait("service.not_taken .*not with this token")
+
+
+def test_two_services_do_not_share_a_folder(rig):
+    rig.service()
+    rig.pool.node()
+    r = subprocess.run([program("node-agent"), "--service", "--rdzv=127.0.0.1", f"--log-dir={rig.folder}/kept"], capture_output=True, text=True, timeout=PATIENCE)
+    assert r.returncode == 1 and "another service keeps" in r.stderr, r
 
 
 def test_many_jobs_leak_nothing(rig):
