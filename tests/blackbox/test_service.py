@@ -203,6 +203,59 @@ say("end", n)
         assert f.read() == ""
 
 
+def test_a_job_of_two_nodes(rig):
+    first = rig.service("--slots=2")
+    a = rig.pool.node(0)
+    rig.service("--slots=2", log_dir=rig.folder / "kept2")
+    b = rig.pool.node(1)
+    prog = rig.script("w.py", 'say("rank", RANK, "of", WORLD, "node", NODE)\n')
+    for n in (a, b):
+        n.assign("two", [prog], rig.folder, nproc=2, nnodes="2")
+    assert a.placed("two", 2)["status"] == 0 and b.placed("two", 2)["status"] == 0
+    texts = sorted(a.texts("two", 1) + b.texts("two", 1))
+    assert [t for t in texts if t.startswith("rank")] == [f"rank {r} of 4 node {r // 2}" for r in range(4)]
+    assert first.process.poll() is None
+
+
+def test_an_agent_that_is_killed_takes_its_workers_along(rig):
+    s = rig.service("--slots=2")
+    node = rig.pool.node()
+    node.assign("k", [rig.script("w.py", 'say("pid", os.getpid())\nhang()\n')], rig.folder, nproc=2)
+    node.tail("k", 1, follow=1)
+    pids = [int(node.wait(lambda m: m["type"] == "output" and m["text"].startswith("pid"))["text"].split()[1]) for _ in range(2)]
+    with open(f"/proc/{s.pid}/task/{s.pid}/children", encoding="ascii") as f:
+        agent, = map(int, f.read().split())
+    os.kill(agent, signal.SIGKILL)
+    assert node.placed("k", 2)["status"] == 137
+    gone(pids)
+    node.assign("k", ["/bin/true"], "/", attempt=2)  # The same id again.
+    assert node.placed("k", 2)["status"] == 0
+
+
+def test_much_output_is_whole_over_new_starts(rig):
+    s = rig.service("--log-bytes=1G", "--log-bytes-all=1G")
+    node = rig.pool.node()
+    lines = 200000 if not mulib.is_sanitized() else 20000
+    prog = rig.script("w.py", f'for i in range({lines // 100}): os.write(1, b"".join(b"%d %s\\n" % (i * 100 + k, b"x" * 50) for k in range(100)))\n')
+    node.assign("m", [prog], rig.folder)
+    node.placed("m", 1)
+    starts = 0
+    while not [m for m in rig.pool.node(starts).messages if m["type"] == "placed" and m["state"] == 2]:
+        s.signal(signal.SIGHUP)
+        starts += 1
+        if [h for h in rig.pool.node(starts).has() if h["state"] == 1]:
+            break
+    assert starts >= 3
+    numbers = []
+    with open(rig.folder / "kept" / "m.1.0.log", encoding="utf-8") as f:
+        for line in f:
+            r = json.loads(line)
+            if r["rank"] == 0:
+                assert r["text"].endswith("x" * 50)
+                numbers.append(int(r["text"].split()[0]))
+    assert numbers == list(range(lines))
+
+
 def test_a_new_start_that_fails_changes_nothing(rig):
     exe = rig.folder / "node-agent"
     exe.write_bytes(open(program("node-agent"), "rb").read())
