@@ -132,7 +132,9 @@ static bool cannot_take(const struct svc_book *b, const struct svc_event *ev, ch
     if (b->stopping)
         (void)snprintf(ret, cap, "this node's service is being stopped");
     else if (b->draining)
-        (void)snprintf(ret, cap, "this node is being drained and takes no more jobs");
+        (void)snprintf(ret, cap,
+                       "this node was drained (SIGUSR1) and takes no more jobs until its "
+                       "service is restarted");
     else if (other >= 0 && is_live(&b->entries[other]))
         (void)snprintf(ret, cap, "start %u of this job is still here", b->entries[other].attempt);
     else if (ev->nproc > b->slots || busy > b->slots - ev->nproc)
@@ -302,6 +304,8 @@ static void on_welcome(struct svc_book *b, struct svc_out *out)
             e->told_seq = b->seq + 1;
     }
     put(out, SVC_ACT_HAS, -1);
+    if (b->draining)
+        put(out, SVC_ACT_DRAINS, -1);
 }
 
 static void on_lost(struct svc_book *b)
@@ -335,6 +339,8 @@ static void on_drain(struct svc_book *b, struct svc_out *out)
     };
     bool first = !b->draining;
     b->draining = true;
+    if (first && b->welcome)
+        put(out, SVC_ACT_DRAINS, -1);
     for (int32_t i = 0; i < SVC_JOBS_MAX; i++)
         if (first && b->entries[i].used && b->entries[i].state == SVC_RUNNING)
             put(out, SVC_ACT_SIGNAL, i)->signo = DRAINS;

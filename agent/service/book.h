@@ -81,6 +81,7 @@ enum svc_action_type {
     SVC_ACT_PLACED,  /* entry, placed; or entry -1, job, attempt and text of one that was refused */
     SVC_ACT_HAS,     /* entry; -1: that was the last */
     SVC_ACT_RELEASE, /* job */
+    SVC_ACT_DRAINS,  /* Tell the server that we take no more. */
     SVC_ACT_LEAVE    /* Told to stop, and nothing is left. */
 };
 

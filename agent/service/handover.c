@@ -90,6 +90,7 @@ static void let_cross(int fd, bool cross)
 
 static void all_cross(const struct runs *a, bool cross)
 {
+    let_cross(a->logs->lock_fd, cross);
     for (const struct run *r = a->first; r != NULL; r = r->next) {
         let_cross(r->pidfd, cross);
         let_cross(r->fd[0], cross);
@@ -131,6 +132,7 @@ int handover_write(const struct svc_book *b,
     mu_json_ki64(&w, "form", FORM);
     mu_json_kstr(&w, "node", node);
     mu_json_kstr(&w, "cgroup_root", cgroup_root);
+    mu_json_ki64(&w, "lock", a->logs->lock_fd);
     mu_json_kbool(&w, "draining", b->draining);
     mu_json_key(&w, "jobs");
     mu_json_open(&w, '[');
@@ -270,7 +272,7 @@ int handover_read(struct svc_book *b,
 {
     const char *number_text = getenv(HANDOVER_VARIABLE);
     uint32_t number_of_fd = 0;
-    *ret = (struct handover){0};
+    *ret = (struct handover){.lock_fd = -1};
     if (number_text == NULL)
         return before(arg, ret, err);
     int r = mu_parse_u32(number_text, 3, INT32_MAX, HANDOVER_VARIABLE, &number_of_fd, err);
@@ -290,6 +292,7 @@ int handover_read(struct svc_book *b,
         return mu_err_set(err, r,
                           "what the service before this one left cannot be read: its jobs end now");
     }
+    ret->lock_fd = take_fd(state, "lock");
     r = before(arg, ret, err);
     if (r == 0 && (r = take_all(b, a, state, now_ns)) < 0)
         (void)mu_err_set(

@@ -25,6 +25,7 @@ void handover_keep(const struct runs *a);
 struct handover {
     char node[40];
     char cgroup_root[CGROUPS_PATH_BYTES];
+    int lock_fd; /* Of the folder of kept output; -1: none. */
 };
 
 /* Was something left to us? Returns 1 with the book and the runs filled, 0: no; or a negative errno

@@ -178,7 +178,7 @@ static int make_folders(const char *dir)
 
 int kept_init(struct kept *l, const char *dir, struct mu_err *err)
 {
-    l->dir_fd = l->lock_fd = -1;
+    l->dir_fd = -1;
     if (mu_strcopy(l->dir, sizeof l->dir, dir) < 0)
         return mu_err_set(err, -ENAMETOOLONG, "--log-dir: the path is longer than %zu characters",
                           sizeof l->dir - 1);
@@ -194,6 +194,8 @@ int kept_init(struct kept *l, const char *dir, struct mu_err *err)
             "the output of jobs cannot be kept in '%.120s': %s; name a folder of this "
             "user's with --log-dir",
             dir, strerror(-r));
+    if (l->lock_fd >= 0) /* It has been ours all along. */
+        return 0;
     l->lock_fd = openat(l->dir_fd, ".lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (l->lock_fd >= 0 && flock(l->lock_fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
         return mu_err_set(err, -EBUSY,
@@ -262,7 +264,7 @@ static uint64_t list_files(const struct kept *l, struct mu_buf *files)
         if (!look_at(l, e->d_name, &f))
             continue;
         total += f.bytes;
-        if (!l->is_live(l->arg, f.job))
+        if (l->live_attempt(l->arg, f.job) != f.part.attempt)
             (void)mu_buf_add(files, &f, sizeof f); /* Without memory it stays for another time. */
     }
     return total;

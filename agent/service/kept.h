@@ -30,7 +30,7 @@ struct kept {
     uint64_t all_bytes;
     uint64_t since_sweep; /* Bytes written. */
     void *arg;
-    bool (*is_live)(void *arg, const char *job);
+    uint32_t (*live_attempt)(void *arg, const char *job); /* The start of it that runs; 0: none. */
     void (*on_gone)(void *arg, const char *job); /* The last part of an ended job was removed. */
     void (*on_trouble)(void *arg, const char *text); /* Once a job. */
 };

@@ -68,6 +68,7 @@ struct service {
     char exe[1024];
     char trouble[400]; /* What was last said of a server that is not there. */
     bool dropping;
+    bool reloading;
     bool leaving;
     int64_t timer_at_ns;
 };
@@ -116,6 +117,14 @@ static void send_release(struct service *s, const char *job)
 {
     ctl_init(&s->msg, CTL_RELEASE);
     (void)mu_strcopy(s->msg.u.release.job, sizeof s->msg.u.release.job, job);
+    link_send(s->link, &s->msg);
+}
+
+static void send_drain(struct service *s)
+{
+    ctl_init(&s->msg, CTL_DRAIN);
+    (void)mu_strcopy(s->msg.u.drain.reason, sizeof s->msg.u.drain.reason, "SIGUSR1");
+    s->msg.u.drain.timeout_ms = s->o->drain_timeout_ns / MU_NS_PER_MS;
     link_send(s->link, &s->msg);
 }
 
@@ -249,6 +258,9 @@ static bool carry_out(struct service *s, const struct svc_action *a)
     case SVC_ACT_RELEASE:
         send_release(s, a->job);
         break;
+    case SVC_ACT_DRAINS:
+        send_drain(s);
+        break;
     case SVC_ACT_LEAVE:
         leave(s);
         break;
@@ -328,13 +340,18 @@ static void bury_empty(struct service *s)
     }
 }
 
-static bool is_live(void *arg, const char *job)
+static uint32_t live_attempt(void *arg, const char *job)
 {
     const struct service *s = arg;
     for (const struct run *r = s->runs.first; r != NULL; r = r->next)
         if (strcmp(r->job, job) == 0)
-            return true;
-    return false;
+            return r->attempt;
+    return 0;
+}
+
+static bool is_live(void *arg, const char *job)
+{
+    return live_attempt(arg, job) != 0;
 }
 
 static void on_gone(void *arg, const char *job)
@@ -398,7 +415,7 @@ static void on_lost(void *arg, bool stranger, const char *text)
     (void)stranger;
     if (!s->dropping)
         (void)snprintf(s->trouble, sizeof s->trouble, "%s", text);
-    if (was_ready)
+    if (was_ready && !s->reloading)
         mu_log(MU_WARN, "service.lost_server", "server=%s why=\"%s\", jobs run on", s->server,
                s->dropping ? "it answers no more" : s->trouble);
     tails_drop_all(&s->tails);
@@ -526,7 +543,9 @@ static void start_anew(struct service *s)
 {
     char number[16];
     struct mu_err err = {0};
+    s->reloading = true;
     drop(s); /* Not in order: to the server this node is away for a moment, not gone. */
+    s->reloading = false;
     int fd =
         handover_write(&s->book, &s->runs, s->offer.u.offer.node, s->cgroups.root, mu_now_ns());
     if (fd < 0) {
@@ -716,6 +735,7 @@ static int before_runs(void *arg, const struct handover *h, struct mu_err *err)
     cgroups_init(&s->cgroups, h->cgroup_root);
     if (h->node[0] != '\0')
         memcpy(s->offer.u.offer.node, h->node, sizeof s->offer.u.offer.node);
+    s->logs.lock_fd = h->lock_fd;
     return kept_init(&s->logs, log_dir_of(s, dir, sizeof dir), err);
 }
 
@@ -745,7 +765,8 @@ static int make_parts(struct service *s, struct mu_err *err)
     s->runs.on_empty = on_empty;
     s->logs.job_bytes = s->o->log_bytes;
     s->logs.all_bytes = s->o->log_bytes_all;
-    s->logs.is_live = s->tails.is_live = is_live;
+    s->logs.live_attempt = live_attempt;
+    s->tails.is_live = is_live;
     s->logs.on_gone = on_gone;
     s->logs.on_trouble = on_log_trouble;
     s->tails.has_room = has_room;

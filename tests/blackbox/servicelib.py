@@ -209,7 +209,10 @@ class Service:
     def stop(self, timeout=None):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout or PATIENCE)
+        try:
+            code = self.process.wait(timeout or PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the service did not end:\n{self.err.text()}") from None
         self.err.thread.join(PATIENCE)
         return code
 

@@ -361,7 +361,7 @@ def test_drained_node_takes_no_more(rig):
     node.assign("d", [rig.script("w.py", 'await_file("on")\n')], rig.folder)
     node.placed("d", 1)
     s.signal(signal.SIGUSR1)
-    s.err.wait("service.drain")
+    node.wait(lambda m: m["type"] == "drain")
     node.assign("n", ["/bin/true"], "/")
     assert "drained" in node.placed("n", 3)["text"]
     (rig.folder / "on").touch()

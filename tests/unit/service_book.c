@@ -107,11 +107,14 @@ static void test_what_cannot_be_taken_is_refused_with_a_reason(void **state)
         refused((struct svc_event){.job = "b", .attempt = 1, .nproc = 1, .text = "no such folder"}),
         "no such folder");
     step(3, (struct svc_event){.type = SVC_EV_DRAIN});
-    assert_int_equal(out.count, 1);
-    assert_int_equal(out.a[0].type, SVC_ACT_SIGNAL);
+    assert_int_equal(out.count, 2);
+    assert_int_equal(out.a[0].type, SVC_ACT_DRAINS);
+    assert_int_equal(out.a[1].type, SVC_ACT_SIGNAL);
     assert_has(refused((struct svc_event){.job = "b", .attempt = 1, .nproc = 1}), "drained");
     step(3, (struct svc_event){.type = SVC_EV_DRAIN});
     assert_int_equal(out.count, 0);
+    step(4, (struct svc_event){.type = SVC_EV_WELCOME}); /* Another server, maybe. */
+    assert_int_equal(out.a[out.count - 1].type, SVC_ACT_DRAINS);
 }
 
 static void test_an_assignment_said_again_is_answered_again(void **state)
