@@ -669,7 +669,8 @@ const struct option_row option_rows[] = {
      "Beats --module and --no-python."},
     {"log-dir", 0, 0, "DIR", set_log_dir, NULL,
      "Where workers' files go: DIR/ID_RANDOM/attempt_N/LOCAL_RANK/; by default a folder torchelastic_XXXX in $TMPDIR. "
-     "/dev/null: no files at all, --redirects and --tee have no effect. A full disk stops no worker: lines that files do not take are counted, and said once."},
+     "/dev/null: no files at all, --redirects and --tee have no effect. A full disk stops no worker: lines that files do not take are counted, and said once. "
+     "With --service: the folder in which the output of jobs is kept."},
     {"redirects", 'r', 0, "MAP", set_redirects, "0",
      "Which streams go to files instead of the console: 1 stdout, 2 stderr, 3 both, 0 none; for all workers, or "
      "RANK:DIGIT,RANK:DIGIT by local rank."},
