@@ -7,6 +7,7 @@
 
 #include "agent/agent.h"
 #include "agent/options.h"
+#include "agent/service/service.h"
 #include "agent/workers/warden.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -92,11 +93,35 @@ static int agent_main(struct warden *warden, void *arg)
     if (o.mode == AGENT_SHOW_VERSION)
         return show(version_text, c->name);
     mu_log_setup(c->name, o.log_level, o.log_format);
+    if (o.mode == AGENT_SERVE)
+        return service_run(&o, c->argv, c->name);
     return agent_run(&o, warden, c->name);
+}
+
+/* A service has no workers of its own that a warden would have to end: it is one process, whose
+ * signals and status are its manager's business. */
+static bool is_service(const struct command *c)
+{
+    extern char **environ;
+    static struct agent_options o;
+    struct mu_buf notes;
+    int status = 0;
+    bool said = false;
+    for (int i = 1; i < c->argc; i++)
+        said = said || strncmp(c->argv[i], "--servi", 7) == 0;
+    if (!said)
+        return false;
+    mu_buf_init(&notes, mu_mem_default());
+    int r = agent_options_parse(&o, c->argc, c->argv, environ, &agent_machine_real, &notes, &status,
+                                NULL);
+    mu_buf_fini(&notes);
+    return r == 0 && o.mode == AGENT_SERVE;
 }
 
 int main(int argc, char **argv)
 {
     struct command c = {argc, argv, argc > 0 ? base_name(argv[0]) : "node-agent"};
+    if (is_service(&c))
+        return agent_main(NULL, &c);
     return warden_run(c.name, agent_main, &c);
 }

@@ -293,6 +293,11 @@ static int read_words(struct reading *rd, struct words *w)
     }
     if (rd->o->mode != AGENT_RUN)
         return 0;
+    if (option_wants_service(rd) && w->at < w->argc)
+        return option_fail(
+            rd, 2, "--service takes no program: the jobs that are placed here bring theirs");
+    if (option_wants_service(rd))
+        return 0;
     if (w->at == w->argc)
         return option_fail(rd, 2,
                            "no program given: write it, and its arguments, behind the flags");
@@ -528,6 +533,10 @@ static int resolve(struct reading *rd)
     static int (*const steps[])(struct reading *) = {
         option_take_surroundings, resolve_program, resolve_nproc,      resolve_output,
         resolve_log_level,        resolve_chaos,   option_resolve_rdzv};
+    if (rd->o->service) {
+        int r = resolve_log_level(rd);
+        return r < 0 ? r : option_resolve_service(rd);
+    }
     for (size_t i = 0; i < MU_COUNT(steps); i++) {
         int r = steps[i](rd);
         if (r < 0)
@@ -556,6 +565,8 @@ static int set_defaults(struct reading *rd)
                                     .health_timeout_ns = MU_HEALTH_TIMEOUT_NS,
                                     .health_interval_ns = MU_HEALTH_GAP_NS,
                                     .drain_timeout_ns = MU_DRAIN_NS,
+                                    .log_bytes = UINT64_C(256) << 20,
+                                    .log_bytes_all = UINT64_C(4) << 30,
                                     .monitor_interval_ns = INT64_C(100000000),
                                     .log_level = MU_WARN,
                                     .log_format = MU_LOG_TEXT};

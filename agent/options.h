@@ -24,6 +24,7 @@
 /* What main() does with the command line. */
 enum agent_mode {
     AGENT_RUN,
+    AGENT_SERVE, /* --service */
     AGENT_SHOW_HELP,
     AGENT_SHOW_VERSION
 };
@@ -124,6 +125,12 @@ struct agent_options {
     int signals[AGENT_SIGNALS_MAX];
     uint32_t signal_count;
     const char *signals_text; /* As given: workers see it. */
+
+    /* service mode: `service` is set, and of the rest what concerns one job is not */
+    bool service;
+    uint32_t slots;         /* Workers it takes; 0: as many as there are GPUs, else CPUs. */
+    uint64_t log_bytes;     /* Output kept of one job, */
+    uint64_t log_bytes_all; /* and of all together. */
 
     /* output */
     const char *log_dir; /* NULL: not given. "/dev/null": no files at all. */

@@ -474,7 +474,8 @@ static int set_leave_quarantine(struct reading *rd, const char *text, const char
 
 static int set_token_file(struct reading *rd, const char *text, const char *what)
 {
-    (void)what;
+    if (text[0] == '\0')
+        return option_fail(rd, 2, "%s: the path is empty", what);
     rd->o->token_file = text;
     return 0;
 }
@@ -570,6 +571,39 @@ static int set_topology(struct reading *rd, const char *text, const char *what)
     return 0;
 }
 
+static int set_service(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->o->service = true;
+    rd->o->mode = AGENT_SERVE;
+    return 0;
+}
+
+static int set_slots(struct reading *rd, const char *text, const char *what)
+{
+    int64_t n = 0;
+    int r = option_int(rd, 2, text, 1, MU_WORKERS_MAX, what, &n);
+    rd->o->slots = (uint32_t)n;
+    return r;
+}
+
+static int set_bytes(struct reading *rd, const char *text, const char *what, uint64_t *ret)
+{
+    int r = mu_parse_bytes(text, UINT64_C(1) << 20, UINT64_C(1) << 50, what, ret, rd->err);
+    return r == 0 ? 0 : option_fail_as(rd, 2);
+}
+
+static int set_log_bytes(struct reading *rd, const char *text, const char *what)
+{
+    return set_bytes(rd, text, what, &rd->o->log_bytes);
+}
+
+static int set_log_bytes_all(struct reading *rd, const char *text, const char *what)
+{
+    return set_bytes(rd, text, what, &rd->o->log_bytes_all);
+}
+
 static int set_log_format(struct reading *rd, const char *text, const char *what)
 {
     char shown[48];
@@ -635,7 +669,8 @@ const struct option_row option_rows[] = {
      "Beats --module and --no-python."},
     {"log-dir", 0, 0, "DIR", set_log_dir, NULL,
      "Where workers' files go: DIR/ID_RANDOM/attempt_N/LOCAL_RANK/; by default a folder torchelastic_XXXX in $TMPDIR. "
-     "/dev/null: no files at all, --redirects and --tee have no effect. A full disk stops no worker: lines that files do not take are counted, and said once."},
+     "/dev/null: no files at all, --redirects and --tee have no effect. A full disk stops no worker: lines that files do not take are counted, and said once. "
+     "With --service: the folder in which the output of jobs is kept."},
     {"redirects", 'r', 0, "MAP", set_redirects, "0",
      "Which streams go to files instead of the console: 1 stdout, 2 stderr, 3 both, 0 none; for all workers, or "
      "RANK:DIGIT,RANK:DIGIT by local rank."},
@@ -744,6 +779,15 @@ const struct option_row option_rows[] = {
      "Break things on purpose, to see what comes of it: rules with ';' between, as in 'kill rank=3 step=100; cut node=1 after=5s for=2s'. Faults: kill, freeze, "
      "stop-agent, kill-agent, cut, fill-disk, random; their words are in docs/faults.md. Off unless given, here or in MUSTER_CHAOS; said loudly "
      "on stderr, as is each fault."},
+    {"service", 0, OPTION_OWN | OPTION_NO_PET, NULL, set_service, NULL,
+     "Offer this node to the server at --rdzv, and run the jobs that it places here, each by an agent of its own, as the user that this one runs as. Takes no "
+     "program. Lasts until it is told to end (SIGTERM); SIGHUP starts it anew and leaves its jobs alone, SIGUSR1 takes no more jobs."},
+    {"slots", 0, OPTION_OWN | OPTION_NO_PET, "N", set_slots, NULL,
+     "With --service: how many workers this node takes, of all jobs together. Default: one for each GPU, else one for each CPU."},
+    {"log-bytes", 0, OPTION_OWN | OPTION_NO_PET, "SIZE", set_log_bytes, "256M",
+     "With --service: output kept of one start of a job, below --log-dir; beyond it the older half is dropped, which a line says."},
+    {"log-bytes-all", 0, OPTION_OWN | OPTION_NO_PET, "SIZE", set_log_bytes_all, "4G",
+     "With --service: output kept of all jobs; beyond it that of ended ones goes, the oldest first."},
     {"log-format", 0, OPTION_OWN | OPTION_WORDS, "text|json", set_log_format, "text",
      "Form of the agent's own log lines. Their level is LOGLEVEL's: ERROR, WARNING, INFO or DEBUG."},
     {"version", 0, OPTION_OWN | OPTION_NO_PET | OPTION_ACTS, NULL, act_version, NULL, "Print the version and end."},

@@ -94,6 +94,11 @@ int option_int(struct reading *rd,
  * of it). */
 int option_take_surroundings(struct reading *rd);
 
+/* Is --service on the command line? Asked before the values are read. */
+bool option_wants_service(const struct reading *rd);
+/* Service mode's own checks, in the place of those of a job. */
+int option_resolve_service(struct reading *rd);
+
 /* Which rendezvous is meant (after every row was read), and its settings. */
 int option_resolve_rdzv(struct reading *rd);
 

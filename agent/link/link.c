@@ -640,6 +640,11 @@ void link_set_port(struct link *l, uint16_t port)
     l->server.port = port;
 }
 
+size_t link_unsent(const struct link *l)
+{
+    return l->unsent;
+}
+
 const char *link_server_address(const struct link *l)
 {
     return l->first_address;

@@ -58,6 +58,9 @@ void link_hold(struct link *l, bool held);
  * is). */
 void link_send(struct link *l, const struct ctl_msg *m);
 
+/* Bytes that the server has not taken yet. */
+size_t link_unsent(const struct link *l);
+
 /* The numeric address that was tried last; "": none yet. */
 const char *link_server_address(const struct link *l);
 

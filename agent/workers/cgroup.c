@@ -98,6 +98,11 @@ static int find_own(char *ret, size_t cap)
     return -ENOENT;
 }
 
+int cgroup_own(char *ret, size_t cap)
+{
+    return find_own(ret, cap);
+}
+
 int cgroup_make(struct cgroup *c)
 {
     char own[PATH_MAX];

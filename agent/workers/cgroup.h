@@ -11,6 +11,7 @@
 
 #include <limits.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 struct cgroup {
     int fd;       /* The directory; -1: there is none. */
@@ -30,6 +31,9 @@ void cgroup_kill(struct cgroup *c);
 void cgroup_renew(struct cgroup *c);
 /* Remove it. A cgroup that still has processes stays. */
 void cgroup_remove(struct cgroup *c);
+
+/* The folder of the cgroup that this process is in. Returns 0 or a negative errno. */
+int cgroup_own(char *ret, size_t cap);
 
 /* For who knows only the path, after the agent's death. */
 void cgroup_kill_path(const char *path);

@@ -94,7 +94,8 @@ CHILD_CODE static int child_main(struct child *c)
         return child_failed(c, SPAWN_SESSION);
     if (child_signals(s) < 0)
         return child_failed(c, SPAWN_SIGNALS);
-    if (syscall(SYS_prctl, PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+    int death_signo = c->plan->death_signo != 0 ? c->plan->death_signo : SIGKILL;
+    if (syscall(SYS_prctl, PR_SET_PDEATHSIG, death_signo, 0, 0, 0) < 0)
         return child_failed(c, SPAWN_PARENT);
     if (syscall(SYS_getppid) != s->self) { /* It died before the line above could bind us to it. */
         errno = ESRCH;
@@ -103,6 +104,8 @@ CHILD_CODE static int child_main(struct child *c)
     /* Yama lets only ancestors trace, and who asks for a worker's stacks is our child, its brother.
      * Lasts through execve; refused where there is no Yama. */
     (void)syscall(SYS_prctl, PR_SET_PTRACER, s->self, 0, 0, 0);
+    if (c->plan->folder != NULL && syscall(SYS_chdir, c->plan->folder) < 0)
+        return child_failed(c, SPAWN_FOLDER);
     if (child_files(c->plan) < 0)
         return child_failed(c, SPAWN_FILES);
     if (child_stdio(c->plan) < 0)

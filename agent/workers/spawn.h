@@ -22,6 +22,7 @@
     X(SESSION, "setsid")                                                                           \
     X(SIGNALS, "reset its signals")                                                                \
     X(PARENT, "tie it to the agent's life")                                                        \
+    X(FOLDER, "enter its folder")                                                                  \
     X(FILES, "part with our descriptors")                                                          \
     X(STDIO, "redirect its output")                                                                \
     X(CPUS, "bind it to its CPUs")                                                                 \
@@ -53,9 +54,11 @@ struct spawn_plan {
     int stderr_fd;
     const unsigned long *cpus; /* A mask of cpus_bytes; NULL: inherit ours. */
     size_t cpus_bytes;
-    int cgroup_fd; /* -1: none. Only with clone3; ignored otherwise. */
-    int talk_fd;   /* A socket it gets as `talk_at`; 0: none. */
-    int talk_at;   /* Above 2. */
+    int cgroup_fd;      /* -1: none. Only with clone3; ignored otherwise. */
+    int talk_fd;        /* A socket it gets as `talk_at`; 0: none. */
+    int talk_at;        /* Above 2. */
+    const char *folder; /* Where it starts; NULL: where we are. */
+    int death_signo;    /* What it gets should we die; 0: SIGKILL. */
 };
 
 /* Returns 0 or -ENOMEM. spawn_refresh() reads again what may have changed: our signal dispositions

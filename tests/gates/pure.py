@@ -25,6 +25,7 @@ ROOMS = {
     "agent_lines": set(),
     "agent_chaos": set(),
     "surroundings": set(),
+    "service_book": set(),
 }
 
 

@@ -1,0 +1,86 @@
+/* Where the output of jobs is kept on this node: <log-dir>/<job>.<attempt>.<part>.log, one record a
+ * line (record.h). When a part has half of what one job may keep, the next one begins and the one
+ * before the last goes; the new one's first record says how many came before. When all together
+ * are too much, parts of ended jobs go, the oldest first.
+ *
+ * The loop never waits for a disk: what is to be written is handed to a thread of libuv's pool, one
+ * batch of a job at a time, and who has more to say waits for on_written. A full disk
+ * stops nobody: what it does not take is counted, said once, and noted in the file when there is
+ * room again. All calls on the loop's thread. */
+#ifndef MUSTER_AGENT_SERVICE_KEPT_H
+#define MUSTER_AGENT_SERVICE_KEPT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <uv.h>
+
+#include "agent/service/record.h"
+#include "base/err.h"
+#include "base/limits.h"
+#include "base/str.h"
+
+struct kept {
+    uv_loop_t *loop;
+    int dir_fd;
+    int lock_fd; /* One service has a folder to itself: it removes what it does not know. */
+    char dir[MU_DIR_BYTES];
+    char host[MU_HOST_BYTES];
+    uint64_t job_bytes;
+    uint64_t all_bytes;
+    uint64_t since_sweep; /* Bytes written. */
+    void *arg;
+    uint32_t (*live_attempt)(void *arg, const char *job); /* The start of it that runs; 0: none. */
+    void (*on_gone)(void *arg, const char *job); /* The last part of an ended job was removed. */
+    void (*on_trouble)(void *arg, const char *text); /* Once a job. */
+};
+
+/* The other fields are the caller's to fill before. Makes the folder. Returns 0 or a negative errno
+ * with a sentence. */
+int kept_init(struct kept *l, const char *dir, struct mu_err *err);
+void kept_fini(struct kept *l);
+/* Remove what is too much. */
+void kept_sweep(struct kept *l);
+/* The time as records have it; `at` has room for 32 bytes. */
+struct record_now kept_now(const struct kept *l, char *at);
+
+/* A job's id that may be a file's name. */
+bool kept_is_name(const char *job);
+
+struct kept_part {
+    uint32_t attempt;
+    uint32_t part;
+};
+/* The first part of that job behind `after` (NULL: the very first). False: there is none. */
+bool kept_next(const struct kept *l,
+               const char *job,
+               const struct kept_part *after,
+               struct kept_part *ret);
+/* The last one. */
+bool kept_last(const struct kept *l, const char *job, struct kept_part *ret);
+/* Open one for reading: a descriptor, or a negative errno. */
+int kept_open(const struct kept *l, const char *job, struct kept_part part);
+
+struct keeper;
+
+/* To go on where another process was (a service that was started anew): part and lines, else 0.
+ * on_written is called after each keeper_write(). Returns NULL when there is no memory. */
+struct keeper *keeper_new(struct kept *l,
+                          const char *job,
+                          uint32_t attempt,
+                          uint32_t part,
+                          uint64_t lines,
+                          void (*on_written)(void *arg),
+                          void *arg);
+bool keeper_is_busy(const struct keeper *g);
+/* What is to be written next; add records to it while the log is not busy. */
+struct mu_buf *keeper_batch(struct keeper *g);
+/* Write that. `lines` is how many records it has. Nothing happens when it is empty. */
+void keeper_write(struct keeper *g, uint32_t lines);
+uint32_t keeper_part_of(const struct keeper *g);
+uint64_t keeper_lines_of(const struct keeper *g);
+uint64_t keeper_lost(const struct keeper *g);
+/* Not while busy. */
+void keeper_free(struct keeper *g);
+
+#endif

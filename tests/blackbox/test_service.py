@@ -1,0 +1,414 @@
+"""Service mode's node: jobs placed on it by a server that the test plays, run by real agents with real workers, their output kept and sent."""
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import time
+
+import pytest
+
+import mulib
+from mulib import PATIENCE, Server, program
+from servicelib import Pool, Service, gone, script
+
+
+@pytest.fixture
+def rig(tmp_path):
+    made = []
+
+    class Rig:
+        server = Server(tmp_path, "--lease", "3")
+        pool = Pool(server)
+
+        def service(self, *options, **more):
+            s = Service(tmp_path, self.pool.port, *options, **more)
+            made.append(s)
+            return s
+
+        def script(self, name, text):
+            return script(tmp_path, name, text)
+    r = Rig()
+    r.folder = tmp_path
+    yield r
+    for s in made:
+        s.check_end()
+    r.pool.close()
+    r.server.check_end()
+
+
+def kept_files(rig):
+    return sorted(f for f in os.listdir(rig.folder / "kept") if f != ".lock")
+
+
+def test_node_offers_itself(rig):
+    rig.service("--slots=3")
+    o = rig.pool.node().offer
+    assert o["slots"] == 3 and o["cpus"] >= 1 and o["host"] == os.uname().nodename and len(o["node"]) == 36
+    assert o["user"] == subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    assert rig.pool.node().has() == []
+
+
+def test_job_runs_and_its_output_has_ranks(rig):
+    rig.service("--slots=4")
+    node = rig.pool.node()
+    prog = rig.script("w.py", 'say("hello", RANK, E["WHAT"], os.getcwd())\nos.write(2, b"to stderr %d\\n" % RANK)\nsys.exit(3 * (RANK == 1))\n')
+    node.assign("j-1", [prog], rig.folder, nproc=2, env={"WHAT": "there"})
+    assert node.placed("j-1", 0)["attempt"] == 1
+    node.placed("j-1", 1)
+    assert node.placed("j-1", 2)["status"] == 3
+    out = node.log("j-1", 7)
+    by_rank = {(m["rank"], m["channel"]): m["text"] for m in out if m.get("rank", -1) >= 0}
+    assert by_rank == {(0, 1): f"hello 0 there {rig.folder}", (1, 1): f"hello 1 there {rig.folder}", (0, 2): "to stderr 0", (1, 2): "to stderr 1"}
+    assert any("exit" in m["text"] for m in out if m.get("rank", -1) == -1), out  # The agent's own words of the failure.
+    assert all(abs(m["unix_ms"] / 1000 - time.time()) < 60 for m in out)
+    assert [m["text"] for m in node.log("j-1", 8, rank=1) if m["channel"] == 1] == [f"hello 1 there {rig.folder}"]
+    assert node.log("j-1", 9, since_ms=int(time.time() * 1000) + 60000) == []
+    assert node.log("nothing-like-it", 10) == []
+    files = kept_files(rig)
+    assert files == ["j-1.1.0.log"]
+    assert os.stat(rig.folder / "kept").st_mode & 0o777 == 0o700 and os.stat(rig.folder / "kept" / files[0]).st_mode & 0o777 == 0o600
+    first = json.loads((rig.folder / "kept" / files[0]).read_text().splitlines()[0])
+    assert set(first) == {"at", "unix_ms", "host", "rank", "stream", "text"}
+
+
+def test_environment_is_clean(rig):
+    rig.service(env={"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "60000000", "MUSTER_TOKEN_FILE": "/x", "SECRET": "s", "LANG": "C.UTF-8",
+                     "CREDENTIALS_DIRECTORY": str(rig.folder)})
+    node = rig.pool.node()
+    node.assign("env", [rig.script("w.py", "for k in E: say(k + '=' + E[k])\n")], rig.folder,
+                env={"MINE": "1", "NOTIFY_SOCKET": "/theirs", "PET_NNODES": "7", "MUSTER_TOKEN": "t"})
+    assert node.placed("env", 2)["status"] == 0, node.texts("env", 1)
+    seen = dict(t.split("=", 1) for t in node.texts("env", 1, rank=0))
+    assert seen["MINE"] == "1" and seen["LANG"] == "C.UTF-8" and seen["HOME"] and seen["PATH"]
+    assert not [k for k in seen if re.match("NOTIFY|WATCHDOG|CREDENTIALS|MUSTER_TOKEN|SECRET|PET_|MUSTER_SERVICE", k)], seen
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"cwd": "/not/there"}, "folder .*/not/there"), ({"argv": ["./nothing"]}, "program .*nothing.* is not on this node"),
+    ({"argv": []}, "argv"), ({"cwd": "relative"}, "cwd"), ({"agent_args": ["word"]}, "agent_args"), ({"agent_args": ["--service"]}, "agent_args"),
+    ({"user": "somebody-else"}, "run as .* alone"), ({"env": {"A=B": "c"}}, "env"), ({"nnodes": "many"}, "nnodes")])
+def test_assignment_that_cannot_be_is_refused(rig, change, why):
+    rig.service("--slots=2")
+    node = rig.pool.node()
+    spec = {"argv": ["/bin/true"], "cwd": "/", **change}
+    node.assign("bad", spec.pop("argv"), spec.pop("cwd"), **spec)
+    text = node.placed("bad", 3)["text"]
+    assert re.search(why, text) and "\n" not in text, text
+    assert kept_files(rig) == []
+
+
+def test_more_than_there_is_room_for_is_refused(rig):
+    rig.service("--slots=2")
+    node = rig.pool.node()
+    prog = rig.script("w.py", "hang()\n")
+    node.assign("a", [prog], rig.folder, nproc=2)
+    node.placed("a", 1)
+    node.assign("b", [prog], rig.folder, nproc=1)
+    assert "slots" in node.placed("b", 3)["text"]
+    node.assign("../../etc", [prog], rig.folder)
+    node.placed("../../etc", 3)
+    node.assign("g", ["/bin/true"], "/", nproc=1, gpus=[9])
+    node.placed("g", 3)
+    node.send("unassign", job="a", attempt=1, signo=15, grace_ms=20000)
+    assert node.placed("a", 2)["status"] in (143, 1)
+    node.send("unassign", job="never-heard-of", attempt=1, signo=15, grace_ms=1000)
+    node.placed("never-heard-of", 2)
+
+
+def test_deaf_job_is_killed_after_its_grace(rig):
+    rig.service()
+    node = rig.pool.node()
+    node.assign("deaf", [rig.script("w.py", 'deaf(signal.SIGTERM)\nsay("pid", os.getpid())\nhang()\n')], rig.folder)
+    node.tail("deaf", 1, follow=1)
+    pid = int(node.wait(lambda m: m["type"] == "output" and m.get("text", "").startswith("pid"))["text"].split()[1])
+    node.send("unassign", job="deaf", attempt=1, signo=15, grace_ms=300)
+    m = node.placed("deaf", 2)
+    assert m["status"] == 137 and "grace" in m["text"], m
+    gone([pid])
+    node.output(1)
+
+
+def test_output_is_followed_while_it_comes_and_costs_credit(rig):
+    rig.service()
+    node = rig.pool.node()
+    prog = rig.script("w.py", 'say("x" * 1000)\nsay("y" * 1000)\nawait_file("on")\nfor i in range(50): say(i, "z" * 1000)\nsay("")\nsay("last")\n')
+    node.assign("f", [prog], rig.folder)
+    node.tail("f", 5, follow=1, rank=0, credit=1500)
+    node.wait(lambda m: m["type"] == "output" and m["text"] == "x" * 1000)
+    (rig.folder / "on").touch()
+    node.placed("f", 2)  # The job does not wait for whom we do not read.
+    assert not [m for m in node.messages if m["type"] == "output"]
+    node.send("more", stream=5, credit=100000)
+    texts = [m.get("text", "") for m in node.output(5)]
+    assert texts == ["y" * 1000, *[f"{i} " + "z" * 1000 for i in range(50)], "", "last"]
+    assert node.texts("f", 6, rank=0, lines=3) == ["49 " + "z" * 1000, "", "last"]
+    assert node.texts("f", 7, lines=0) == []
+    node.tail("f", 8, credit=0)
+    node.send("untail", stream=8)
+
+
+def test_long_lines_and_strange_bytes(rig):
+    rig.service()
+    node = rig.pool.node()
+    prog = rig.script("w.py", r'''os.write(1, b"a" * 40000 + b"\n"); os.write(1, b"nul\0 bad\xff quote\" back\\ tab\t\x1b[0m \xc3\xa4\r\n"); os.write(1, b"no end")
+''')
+    node.assign("l", [prog], rig.folder)
+    node.placed("l", 2)
+    texts = node.texts("l", 1, rank=0)
+    assert "".join(texts[:-2]) == "a" * 40000 and max(map(len, texts)) <= 16384
+    assert texts[-2] == 'nul\ufffd bad\ufffd quote" back\\ tab\t\x1b[0m ä' and texts[-1] == "no end"
+
+
+def test_a_killed_service_leaves_nothing(rig):
+    s = rig.service("--slots=4")
+    node = rig.pool.node()
+    node.assign("k", [rig.script("w.py", 'say("pid", os.getpid())\nhang()\n')], rig.folder, nproc=3)
+    node.tail("k", 1, follow=1)
+    pids = [int(node.wait(lambda m: m["type"] == "output" and m.get("text", "").startswith("pid"))["text"].split()[1]) for _ in range(3)]
+    with open(f"/proc/{s.pid}/task/{s.pid}/children", encoding="ascii") as f:
+        pids += [int(p) for p in f.read().split()]
+    s.process.kill()
+    s.process.wait()
+    gone(pids)
+
+
+def test_a_new_start_keeps_jobs_and_their_output(rig):
+    s = rig.service("--slots=4")
+    node = rig.pool.node()
+    prog = rig.script("w.py", '''n = 0
+os.write(1, b"begun ")
+while n < 300 or not os.path.exists("enough"):
+    say(n); n += 1; time.sleep(0.001)
+say("end", n)
+''')
+    node.assign("r", [prog], rig.folder, nproc=2)
+    node.placed("r", 1)
+    for start in range(1, 4):
+        s.signal(signal.SIGHUP)
+        node = rig.pool.node(start)
+        assert node.offer["node"] == rig.pool.node(0).offer["node"] and node.offer["pid"] == s.pid
+        assert [(h["job"], h["attempt"], h.get("state", 0)) for h in node.has()] == [("r", 1, 0)]
+        node.tail("r", start, follow=1, rank=0, lines=0)
+        node.wait(lambda m: m["type"] == "output", "output after a new start")
+    (rig.folder / "enough").touch()
+    assert node.placed("r", 2)["status"] == 0
+    for rank in range(2):
+        texts = node.texts("r", 10 + rank, rank=rank)
+        n = int(texts[-1].split()[1])
+        assert texts == ["begun 0", *map(str, range(1, n)), f"end {n}"]
+    assert s.process.poll() is None
+    with open(f"/proc/{s.pid}/task/{s.pid}/children", encoding="ascii") as f:
+        assert f.read() == ""
+
+
+def test_a_job_of_two_nodes(rig):
+    first = rig.service("--slots=2")
+    a = rig.pool.node(0)
+    rig.service("--slots=2", log_dir=rig.folder / "kept2")
+    b = rig.pool.node(1)
+    prog = rig.script("w.py", 'say("rank", RANK, "of", WORLD, "node", NODE)\n')
+    for n in (a, b):
+        n.assign("two", [prog], rig.folder, nproc=2, nnodes="2")
+    assert a.placed("two", 2)["status"] == 0 and b.placed("two", 2)["status"] == 0
+    texts = sorted(a.texts("two", 1) + b.texts("two", 1))
+    assert [t for t in texts if t.startswith("rank")] == [f"rank {r} of 4 node {r // 2}" for r in range(4)]
+    assert first.process.poll() is None
+
+
+def test_an_agent_that_is_killed_takes_its_workers_along(rig):
+    s = rig.service("--slots=2")
+    node = rig.pool.node()
+    node.assign("k", [rig.script("w.py", 'say("pid", os.getpid())\nhang()\n')], rig.folder, nproc=2)
+    node.tail("k", 1, follow=1)
+    pids = [int(node.wait(lambda m: m["type"] == "output" and m["text"].startswith("pid"))["text"].split()[1]) for _ in range(2)]
+    with open(f"/proc/{s.pid}/task/{s.pid}/children", encoding="ascii") as f:
+        agent, = map(int, f.read().split())
+    os.kill(agent, signal.SIGKILL)
+    assert node.placed("k", 2)["status"] == 137
+    gone(pids)
+    node.assign("k", ["/bin/true"], "/", attempt=2)  # The same id again.
+    assert node.placed("k", 2)["status"] == 0
+
+
+def test_much_output_is_whole_over_new_starts(rig):
+    s = rig.service("--log-bytes=1G", "--log-bytes-all=1G")
+    node = rig.pool.node()
+    lines = 200000 if not mulib.is_sanitized() else 20000
+    prog = rig.script("w.py", f'for i in range({lines // 100}): os.write(1, b"".join(b"%d %s\\n" % (i * 100 + k, b"x" * 50) for k in range(100)))\n')
+    node.assign("m", [prog], rig.folder)
+    node.placed("m", 1)
+    starts = 0
+    while not [m for m in rig.pool.node(starts).messages if m["type"] == "placed" and m["state"] == 2]:
+        s.signal(signal.SIGHUP)
+        starts += 1
+        if [h for h in rig.pool.node(starts).has() if h["state"] == 1]:
+            break
+    assert starts >= 3
+    numbers = []
+    with open(rig.folder / "kept" / "m.1.0.log", encoding="utf-8") as f:
+        for line in f:
+            r = json.loads(line)
+            if r["rank"] == 0:
+                assert r["text"].endswith("x" * 50)
+                numbers.append(int(r["text"].split()[0]))
+    assert numbers == list(range(lines))
+
+
+def test_a_new_start_that_fails_changes_nothing(rig):
+    exe = rig.folder / "node-agent"
+    exe.write_bytes(open(program("node-agent"), "rb").read())
+    exe.chmod(0o755)
+    s = rig.service(exe=str(exe))
+    node = rig.pool.node()
+    node.assign("r", [rig.script("w.py", 'await_file("on")\nsay("done")\n')], rig.folder)
+    node.placed("r", 1)
+    exe.unlink()
+    s.signal(signal.SIGHUP)
+    s.err.wait("service.reload .*cannot be started")
+    node = rig.pool.node(1)
+    assert len(node.has()) == 1
+    (rig.folder / "on").touch()
+    assert node.placed("r", 2)["status"] == 0
+    assert node.texts("r", 1, rank=0) == ["done"]
+    node.assign("again", [rig.script("w2.py", 'say("from the old file")\n')], rig.folder)  # The program itself is gone from the disk.
+    assert node.placed("again", 2)["status"] == 0
+
+
+def test_what_is_here_is_told_after_a_lost_connection(rig):
+    rig.service("--slots=4")
+    node = rig.pool.node()
+    node.beats = False  # So that the node cannot know that its word was heard.
+    node.assign("ends", ["/bin/true"], "/")
+    node.placed("ends", 2)
+    prog = rig.script("w.py", 'await_file("on")\n')
+    node.assign("runs", [prog], rig.folder)
+    node.placed("runs", 1)
+    mulib.reset(node.sock)
+    node = rig.pool.node(1)
+    assert {(h["job"], h["attempt"], h.get("state", 0), h.get("status", 0)) for h in node.has()} == {("ends", 1, 1, 0), ("runs", 1, 0, 0)}
+    (rig.folder / "on").touch()
+    node.placed("runs", 2)
+    with node.changed:
+        node.messages.clear()
+    for _ in range(3):  # The answer to the first has been read when the third comes.
+        node.wait(lambda m: m["type"] == "beat")
+    mulib.reset(node.sock)
+    assert rig.pool.node(2).has() == []
+
+
+def test_a_full_disk_stops_no_job(rig):
+    # A limit on files' sizes stands in for a disk that is full at that point.
+    s = rig.service("--log-bytes=1G", "--log-bytes-all=1G")
+    resource.prlimit(s.pid, resource.RLIMIT_FSIZE, (100000, 100000))
+    node = rig.pool.node()
+    prog = rig.script("w.py", 'for i in range(2000): say(i, "x" * 100)\n')
+    node.assign("full", [prog], rig.folder)
+    assert node.placed("full", 2)["status"] == 0
+    s.err.wait("service.disk .*full")
+    s.err.wait("service.lost job=full lines=[0-9]+")
+    texts = node.texts("full", 1, rank=0)
+    assert texts and texts == [f"{i} " + "x" * 100 for i in range(len(texts))] and len(texts) < 2000
+
+
+def test_output_is_bounded_and_says_so(rig):
+    rig.service("--log-bytes=1M", "--log-bytes-all=2M")
+    node = rig.pool.node()
+    prog = rig.script("w.py", 'for i in range(20000): os.write(1, b"%d %s\\n" % (i, b"x" * 100))\n')
+    node.assign("big", [prog], rig.folder)
+    node.placed("big", 2)
+    kept = rig.folder / "kept"
+    assert sum(os.stat(kept / f).st_size for f in os.listdir(kept)) < 2 << 20 and len(kept_files(rig)) == 2
+    out = node.log("big", 1)
+    assert re.search("older lines .* dropped", out[0]["text"]) and out[0].get("rank", -1) == -1
+    numbers = [int(m["text"].split()[0]) for m in out if m.get("rank", -1) == 0]
+    assert numbers[-1] == 19999 and numbers == list(range(numbers[0], 20000)) and 2000 < len(numbers) < 15000
+    for i in range(3):  # More jobs than there is room for: the oldest ended ones go.
+        node.assign(f"next{i}", [prog], rig.folder)
+        node.placed(f"next{i}", 2)
+    assert node.wait(lambda m: m["type"] == "release")["job"] == "big"
+    assert not [f for f in os.listdir(kept) if f.startswith("big.")]
+
+
+def test_service_told_to_stop_ends_its_jobs_in_order(rig):
+    s = rig.service("--slots=4")
+    node = rig.pool.node()
+    prog = rig.script("w.py", '''told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+say("up")
+while not told: time.sleep(0.002)
+await_file("on")
+say("in order")
+''')
+    node.assign("s", [prog], rig.folder, nproc=2)
+    node.tail("s", 1, follow=1, rank=0)
+    node.wait(lambda m: m["type"] == "output" and m["text"] == "up")
+    s.signal(signal.SIGTERM)
+    s.err.wait("service.stop")
+    node.assign("late", [prog], rig.folder)
+    assert "being stopped" in node.placed("late", 3)["text"]
+    (rig.folder / "on").touch()
+    node.placed("s", 2)
+    node.wait(lambda m: m["type"] == "bye")
+    assert s.process.wait(PATIENCE) == 0
+    assert "in order" in (rig.folder / "kept" / "s.1.0.log").read_text()
+
+
+def test_drained_node_takes_no_more(rig):
+    s = rig.service("--slots=4")
+    node = rig.pool.node()
+    node.assign("d", [rig.script("w.py", 'await_file("on")\n')], rig.folder)
+    node.placed("d", 1)
+    s.signal(signal.SIGUSR1)
+    node.wait(lambda m: m["type"] == "drain")
+    node.assign("n", ["/bin/true"], "/")
+    assert "drained" in node.placed("n", 3)["text"]
+    (rig.folder / "on").touch()
+    node.placed("d", 2)
+
+
+def test_service_waits_for_its_server_for_ever_and_says_so(tmp_path):
+    s = Service(tmp_path, 1)
+    s.err.wait("service.waiting .*127.0.0.1:1 .*refused")
+    s.check_end()
+
+
+def test_service_that_is_refused_asks_again(rig):
+    rig.pool.refuse = "not with this token"
+    s = rig.service()
+    s.err.wait("service.not_taken .*not with this token")
+
+
+def test_two_services_do_not_share_a_folder(rig):
+    rig.service()
+    rig.pool.node()
+    r = subprocess.run([program("node-agent"), "--service", "--rdzv=127.0.0.1", f"--log-dir={rig.folder}/kept"], capture_output=True, text=True, timeout=PATIENCE)
+    assert r.returncode == 1 and "another service keeps" in r.stderr, r
+
+
+def test_many_jobs_leak_nothing(rig):
+    s = rig.service("--slots=8")
+    node = rig.pool.node()
+    count = 200 if not mulib.is_sanitized() else 40
+    node.assign("first", ["/bin/true"], "/")
+    node.placed("first", 2)
+    before = s.fds()
+    for i in range(count):
+        node.assign(f"n{i}", ["/bin/true"], "/")
+        assert node.placed(f"n{i}", 2)["status"] == 0
+    end = time.monotonic() + PATIENCE
+    while s.fds() > before + 1 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert s.fds() <= before + 1
+    with open(f"/proc/{s.pid}/task/{s.pid}/children", encoding="ascii") as f:
+        assert f.read() == ""
+
+
+@pytest.mark.parametrize("words, why", [
+    (["--rdzv=10.9.8.7"], "needs a token"), ([], "--service needs --rdzv"), (["--rdzv=localhost", "./x"], "takes no program"),
+    (["--rdzv=localhost", "--nnodes=2"], "--nnodes is a job's"), (["--rdzv=localhost", "--token-file=/not/there"], "cannot be read"),
+    (["--rdzv=localhost", "--slots=0"], "--slots"), (["--rdzv=localhost", "--log-bytes=2G", "--log-bytes-all=1G"], "--log-bytes")])
+def test_bad_usage_gets_a_sentence(words, why):
+    r = subprocess.run([program("node-agent"), "--service", *words], capture_output=True, text=True, timeout=PATIENCE)
+    assert r.returncode in (1, 2) and re.search(why, r.stderr), r
