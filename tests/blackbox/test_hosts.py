@@ -105,8 +105,10 @@ PRINTS = "import os,sys,json; print(json.dumps([os.environ['RANK'], os.environ['
 SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
 
 
-@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash"])
+@pytest.mark.parametrize("shell", ["/bin/sh", "/bin/bash", "/usr/bin/zsh", "/usr/bin/fish"])
 def test_two_hosts_are_one_job_and_every_byte_arrives(run, tmp_path, shell):
+    if not os.path.exists(shell):
+        pytest.skip(f"{shell} is not here: apt-get install {os.path.basename(shell)}")
     words = ["a b", "", "'", "\"$(echo no)`\\", "\\0101\\n", "*", "line\nline", "-x", "\u00fc", "!", "\udc81\udc88\udcff", "end\n"]
     r = run("--hosts=n1,me@n2", "--nproc-per-node=2", "--env", "X=it's\n$HOME", "--no-python", "--", "/usr/bin/python3", "-c", PRINTS, *words,
             env={"SSH_SHELL": shell})
