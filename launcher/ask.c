@@ -38,9 +38,9 @@ int cli_print(const char *text, struct mu_err *err)
     return mu_err_set(err, -EIO, "standard output takes no more: %s", strerror(errno));
 }
 
-int cli_print_json(const cJSON *o, struct mu_err *err)
+int cli_print_json(const cJSON *o, bool on_one_line, struct mu_err *err)
 {
-    char *text = cJSON_Print(o);
+    char *text = on_one_line ? cJSON_PrintUnformatted(o) : cJSON_Print(o);
     int r =
         text != NULL ? cli_print(text, err) : mu_err_set(err, -ENOMEM, "no memory for the answer");
     cJSON_free(text);

@@ -2,6 +2,8 @@
 #ifndef MUSTER_LAUNCHER_ASK_H
 #define MUSTER_LAUNCHER_ASK_H
 
+#include <stdbool.h>
+
 #include <cjson/cJSON.h>
 
 #include "base/err.h"
@@ -32,7 +34,7 @@ cli_ask_job(struct cli_http *h, const struct cli_options *o, const char *id, str
 
 /* To stdout, with a newline. Returns 0 or -EIO with a sentence. */
 int cli_print(const char *text, struct mu_err *err);
-int cli_print_json(const cJSON *o, struct mu_err *err);
+int cli_print_json(const cJSON *o, bool on_one_line, struct mu_err *err);
 
 /* "muster run: sentence" on stderr, made plain. */
 void cli_say(const struct cli_options *o, const char *fmt, ...) MU_PRINTF(2, 3);

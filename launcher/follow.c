@@ -39,6 +39,7 @@ struct follow {
     struct cli_line_style style[2]; /* stdout, stderr */
     struct cli_end end;
     int64_t since_ms; /* What the user asked for; -1: all. */
+    int64_t floor_ms; /* The oldest line that was shown of the last --lines; -1: none. */
     int64_t shown_count;
     int64_t bytes;    /* Of lines, since the start. */
     int64_t heard_ns; /* When the server sent something last. */
@@ -53,6 +54,7 @@ struct follow {
     int text_fd;
     int status; /* -1: goes on. */
     bool patient;
+    bool again; /* A connection before this one brought something. */
     bool away_said;
     bool ended;
 };
@@ -184,15 +186,25 @@ static void draw(struct follow *f, const struct cli_line *line, struct mu_str ra
     f->shown_count++;
 }
 
+/* What lies before the last --lines was not wanted the first time, and is not now. */
+static bool is_wanted(struct follow *f, const struct cli_line *line)
+{
+    const char *host = f->w->o->logs.host;
+    if (host != NULL && strcmp(host, line->host) != 0)
+        return false;
+    if (f->w->o->logs.lines > 0 && !f->again && (f->floor_ms < 0 || line->unix_ms < f->floor_ms))
+        f->floor_ms = line->unix_ms;
+    return line->unix_ms >= f->floor_ms || !f->again;
+}
+
 static void take_line(struct follow *f, struct mu_str raw)
 {
     cJSON *tree = NULL;
     struct cli_line line = {0};
-    const char *host = f->w->o->logs.host;
     switch (cli_line_read(raw, &tree, &line, &f->end)) {
     case CLI_SAID_LINE:
         f->bytes += (int64_t)raw.n;
-        if (cli_seen_is_new(f->seen, &line) && (host == NULL || strcmp(host, line.host) == 0))
+        if (is_wanted(f, &line) && cli_seen_is_new(f->seen, &line))
             draw(f, &line, raw);
         break;
     case CLI_SAID_END:
@@ -233,15 +245,24 @@ static void take_lines(struct follow *f)
 
 /* --- the stream --- */
 
+/* From when on lines are asked for. When what was shown is little, all of it comes again. */
+static int64_t since_of(const struct follow *f)
+{
+    int64_t from_ms = -1;
+    if (f->again && f->w->o->logs.lines >= 0)
+        from_ms = f->floor_ms;
+    else if (f->bytes > AGAIN_BYTES_MAX)
+        from_ms = cli_seen_since_ms(f->seen);
+    if (from_ms < SLACK_MS)
+        return f->since_ms;
+    return from_ms - SLACK_MS > f->since_ms ? from_ms - SLACK_MS : f->since_ms;
+}
+
 /* "/v1/jobs/ID/logs?follow=1&rank=3&since=60&lines=10" */
 static void make_path(struct follow *f, struct mu_buf *b)
 {
     const struct cli_logs *l = &f->w->o->logs;
-    int64_t seen_ms = cli_seen_since_ms(f->seen);
-    int64_t since_ms = f->since_ms;
-    bool again = seen_ms >= 0 && (f->bytes > AGAIN_BYTES_MAX || l->lines >= 0);
-    if (again)
-        since_ms = seen_ms - SLACK_MS > since_ms ? seen_ms - SLACK_MS : since_ms;
+    int64_t since_ms = since_of(f);
     cli_job_path(f->w->http, b, f->w->id, "/logs");
     (void)mu_buf_addf(b, "?follow=%d", f->w->to_the_end);
     if (l->rank >= 0)
@@ -250,7 +271,7 @@ static void make_path(struct follow *f, struct mu_buf *b)
         int64_t ago_ms = mu_unix_ms() - since_ms;
         (void)mu_buf_addf(b, "&since=%" PRId64, ago_ms > 0 ? (ago_ms + 999) / 1000 : 0);
     }
-    if (l->lines >= 0 && seen_ms < 0)
+    if (l->lines >= 0 && !f->again)
         (void)mu_buf_addf(b, "&lines=%" PRId64, l->lines);
 }
 
@@ -278,6 +299,7 @@ static void lose_stream(struct follow *f, const char *why)
     int64_t now = mu_now_ns();
     cli_stream_close(f->stream);
     f->stream = NULL;
+    f->again = f->again || f->patient;
     if (f->away_ns == 0)
         f->away_ns = now;
     if (!f->patient) {
@@ -407,6 +429,7 @@ int cli_follow(const struct cli_follow *what, int signal_fd)
                        .text_fd = STDOUT_FILENO,
                        .patient = what->is_known,
                        .since_ms = what->o->logs.since_unix_ms,
+                       .floor_ms = what->o->logs.lines == 0 ? mu_unix_ms() : -1,
                        .end = {.exit_status = -1},
                        .say_pause_ns = SAY_FIRST_NS,
                        .seen = cli_seen_new(mu_mem_default())};

@@ -55,7 +55,7 @@ static int resume(const struct cli_options *o, struct cli_http *h, struct mu_err
     if (answer == NULL)
         return err->code;
     if (o->json)
-        return cli_print_json(answer, err);
+        return cli_print_json(answer, !o->run.detach, err);
     if (o->run.detach)
         return cli_print(o->job, err);
     cli_say(o, "job %s waits again: %.400s", o->job, cli_text(answer, "sentence"));

@@ -295,6 +295,35 @@ static void add_server(struct mu_buf *out, const cJSON *answer, const char *wher
     (void)mu_buf_adds(out, "\n");
 }
 
+static int count_in_state(const cJSON *nodes, const char *state)
+{
+    const cJSON *node = NULL;
+    int n = 0;
+    cJSON_ArrayForEach(node, nodes) n += strcmp(cli_text(node, "state"), state) == 0;
+    return n;
+}
+
+/* "pool: 4 nodes, 1 idle, 1 away; 2 jobs wait: muster pool" */
+static void add_pool(struct mu_buf *out, const cJSON *answer)
+{
+    static const char *const states[] = {"idle", "draining", "away"};
+    const cJSON *pool = cli_object(answer, "pool");
+    const cJSON *nodes = cli_list(pool, "nodes");
+    int waiting = cJSON_GetArraySize(cli_list(pool, "queue"));
+    if (cJSON_GetArraySize(nodes) == 0 && waiting == 0)
+        return;
+    (void)mu_buf_adds(out, "pool: ");
+    cli_add_count(out, cJSON_GetArraySize(nodes), "node");
+    for (size_t i = 0; i < MU_COUNT(states); i++) {
+        int n = count_in_state(nodes, states[i]);
+        if (n > 0)
+            (void)mu_buf_addf(out, ", %d %s", n, states[i]);
+    }
+    (void)mu_buf_adds(out, "; ");
+    cli_add_count(out, waiting, "job");
+    (void)mu_buf_adds(out, waiting == 1 ? " waits: muster pool\n" : " wait: muster pool\n");
+}
+
 static void add_all_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_style *style)
 {
     const cJSON *job = NULL;
@@ -329,8 +358,10 @@ void cli_page_status(struct mu_buf *out,
     add_server(&b, answer, where);
     if (job_id != NULL)
         add_job(&b, answer, cli_job_find(answer, job_id), style);
-    else
+    else {
+        add_pool(&b, answer);
         add_all_jobs(&b, answer, style);
+    }
     cli_add_cut(out, style, mu_buf_cstr(&b));
     out->oom = out->oom || b.oom;
     mu_buf_fini(&b);

@@ -51,7 +51,8 @@ static int follow(const struct cli_options *o, struct cli_http *h, const cJSON *
 {
     const char *id = cli_text(answer, "id");
     struct mu_err err = {0};
-    if (o->json ? cli_print_json(answer, &err) < 0 : o->run.detach && cli_print(id, &err) < 0) {
+    if (o->json ? cli_print_json(answer, !o->run.detach, &err) < 0
+                : o->run.detach && cli_print(id, &err) < 0) {
         cli_say(o, "%s; job %s goes on", err.msg, id);
         return 1;
     }

@@ -49,7 +49,7 @@ static int order(const struct cli_options *o, struct cli_http *h, struct mu_err 
     if (o->stop.wait)
         return 0;
     if (o->json)
-        return cli_print_json(answer, err);
+        return cli_print_json(answer, false, err);
     const char *sentence = cli_text(answer, "sentence");
     char line[512];
     (void)snprintf(line, sizeof line, "job %s %s%.400s", o->job,
@@ -68,7 +68,7 @@ static int say_over(const struct cli_options *o, const cJSON *job, struct mu_err
     char line[512];
     const char *cause = cli_text(job, "cause");
     if (o->json)
-        return cli_print_json(job, err);
+        return cli_print_json(job, false, err);
     (void)snprintf(line, sizeof line, "job %s is over: %.20s%s%.300s", o->job,
                    cli_text(job, "state"), cause[0] != '\0' ? ", " : "", cause);
     return cli_print(line, err);

@@ -54,6 +54,7 @@ class Pool:
         self.beat_s = 0.5
         self.end_time = False
         self.connections = set()
+        self.streams = 0  # That know from where on they send.
         self._serve(port)
 
     def _serve(self, port):
@@ -199,6 +200,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             with pool.changed:
                 kept = [i for i, line in enumerate(job.lines) if wanted(line)]
                 at = len(job.lines) if n == 0 else kept[-n] if len(kept) >= n else 0
+        with pool.changed:
+            pool.streams += 1
+            pool.changed.notify_all()
         try:
             while True:
                 with pool.changed:

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -89,6 +90,13 @@ def test_detached_it_prints_the_id_alone(pool, muster):
     m = muster("run", "-d", "--name=train", "./trainer", "-x")
     assert m.end() == 0 and m.out.lines == [ID] and m.err.lines == []
     assert pool.jobs[ID].spec["argv"] == ["./trainer", "-x"]
+    m = muster("run", "--json", "--name=third", "./trainer")
+    pool.wait(lambda: "third-5f3a9c" in pool.jobs, "no third job")
+    pool.jobs["third-5f3a9c"].say("one")
+    pool.jobs["third-5f3a9c"].become("done", exit_status=0)
+    assert m.end() == 0
+    first, line, end = map(json.loads, m.out.lines)
+    assert first["id"] == "third-5f3a9c" and line["text"] == "one" and end == {"end": True, "state": "done", "exit_status": 0}
     m = muster("run", "-d", "--json", "--name=other", "./trainer")
     assert m.end() == 0 and json.loads(m.out.text())["id"] == "other-5f3a9c"
 
@@ -203,6 +211,35 @@ def test_attach_shows_the_last_lines_and_ctrl_c_leaves_the_job_alone(pool, muste
     assert m.end() == 0
 
 
+def test_after_a_cut_attach_shows_what_came_meanwhile_and_nothing_older(pool, muster):
+    job = pool.add()
+    now = int(time.time() * 1000)
+    job.say("long ago, and never again", rank=7, at_ms=now - 5000)
+    for i in range(20):
+        job.say(f"line {i}", at_ms=now - 4000 + i)
+    m = muster("attach", ID)
+    m.out.wait("line 19")
+    for i in range(30):
+        job.say(f"more {i}", rank=i % 3, at_ms=now + i)
+        if i % 10 == 0:
+            pool.cut()
+    m.out.wait("more 29")
+    job.become("done", exit_status=0)
+    assert m.end() == 0
+    assert m.out.lines == [f"[0] line {i}" for i in range(10, 20)] + [f"[{i % 3}] more {i}" for i in range(30)]
+    job.become("running")
+    before = pool.streams
+    m = muster("attach", "-n0", ID)
+    pool.wait(lambda: pool.streams > before, "it did not ask")
+    job.say("first")
+    m.out.wait("first")
+    pool.cut()
+    job.say("new", at_ms=int(time.time() * 1000) + 1000)
+    m.out.wait("new")
+    job.become("done", exit_status=0)
+    assert m.end() == 0 and m.out.lines == ["[0] first", "[0] new"]
+
+
 def test_logs_f_goes_on_to_the_end_and_a_reader_that_leaves_is_no_failure(pool, muster):
     job = pool.add()
     job.say("one")
@@ -271,6 +308,8 @@ def test_the_pool_its_queue_and_queued_jobs(pool, muster):
     assert re.search(r"^1 +next-2 +queued +2 +2 min +1 more node with 8 free workers$", m.out.text(), re.M), m.out.text()
     m = muster("pool", "--json")
     assert m.end() == 0 and json.loads(m.out.text()) == pool.status["pool"]
+    m = muster("status")
+    assert m.end() == 0 and "\npool: 1 node; 1 job waits: muster pool\n" in m.out.text()
     m = muster("jobs")
     assert m.end() == 0 and re.search(r"^next-2 +queued .* 1 more node with 8 free workers$", m.out.text(), re.M)
     m = muster("jobs", "--json")
