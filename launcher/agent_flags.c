@@ -64,20 +64,19 @@ bool cli_flag_is(const char *flag, const char *name, size_t n)
     return true;
 }
 
-static int add(struct cli_run *run, const char *word, struct mu_err *err)
+static int add(struct cli_run *run, const char *flag, const char *value, struct mu_err *err)
 {
     if (run->agent_arg_count == CLI_AGENT_ARGS_MAX)
         return mu_err_set(err, -EINVAL, "muster run takes at most %d flags for node-agent",
                           CLI_AGENT_ARGS_MAX);
-    run->agent_args[run->agent_arg_count++] = word;
+    run->agent_args[run->agent_arg_count++] = (struct cli_agent_arg){flag, value};
     return 0;
 }
 
 int cli_take_agent_flag(
     struct cli_run *run, int argc, char *const *argv, int *i, struct mu_err *err)
 {
-    const char *arg = argv[*i];
-    const char *name = strcmp(arg, "-m") == 0 ? "--module" : arg;
+    const char *name = strcmp(argv[*i], "-m") == 0 ? "--module" : argv[*i];
     size_t n = strcspn(name, "=");
     const struct flag *f = NULL;
     for (size_t k = 0; k < MU_COUNT(flags) && n > 2 && f == NULL; k++)
@@ -87,12 +86,20 @@ int cli_take_agent_flag(
         return -ENOENT;
     if (f->is_switch && name[n] == '=')
         return mu_err_set(err, -EINVAL, "--%s takes no value", f->name);
-    if (f->is_switch || name[n] == '=')
-        return add(run, name, err);
+    if (f->is_switch)
+        return add(run, f->name, NULL, err);
+    if (name[n] == '=')
+        return add(run, f->name, name + n + 1, err);
     if (*i + 1 >= argc)
         return mu_err_set(err, -EINVAL, "--%s needs a value: --%s=VALUE", f->name, f->name);
-    int r = add(run, name, err);
-    return r < 0 ? r : add(run, argv[++*i], err);
+    return add(run, f->name, argv[++*i], err);
+}
+
+void cli_add_agent_arg(struct mu_buf *b, const struct cli_agent_arg *arg)
+{
+    (void)mu_buf_addf(b, "--%s", arg->flag);
+    if (arg->value != NULL)
+        (void)mu_buf_addf(b, "=%s", arg->value);
 }
 
 void cli_add_agent_flags(struct mu_buf *b)
@@ -107,9 +114,4 @@ void cli_add_agent_flags(struct mu_buf *b)
         column = fits ? column + n : n;
     }
     (void)mu_buf_adds(b, "\n");
-}
-
-const char *cli_agent_flag(size_t i)
-{
-    return i < MU_COUNT(flags) ? flags[i].name : NULL;
 }

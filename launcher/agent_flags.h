@@ -16,7 +16,7 @@ int cli_take_agent_flag(
 /* For --help. */
 void cli_add_agent_flags(struct mu_buf *b);
 
-/* The i-th flag's name; NULL: there are no more. */
-const char *cli_agent_flag(size_t i);
+/* "--max-restarts=3", one word. */
+void cli_add_agent_arg(struct mu_buf *b, const struct cli_agent_arg *arg);
 
 #endif

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/parse.h"
+#include "launcher/agent_flags.h"
 
 /* --- hosts --- */
 
@@ -177,19 +178,25 @@ static int add_environment(struct mu_buf *b, const struct cli_submission *s, str
     return r;
 }
 
-static const char *agent_arg(const struct cli_run *run, const char *name)
+static const struct cli_agent_arg *agent_arg(const struct cli_run *run, const char *flag)
 {
-    size_t n = strlen(name);
-    for (uint32_t i = 0; i < run->agent_arg_count; i++) {
-        const char *arg = run->agent_args[i];
-        if (strncmp(arg, name, n) != 0)
-            continue;
-        if (arg[n] == '=')
-            return arg + n + 1;
-        if (arg[n] == '\0')
-            return i + 1 < run->agent_arg_count ? run->agent_args[i + 1] : "";
-    }
+    for (uint32_t i = 0; i < run->agent_arg_count; i++)
+        if (strcmp(run->agent_args[i].flag, flag) == 0)
+            return &run->agent_args[i];
     return NULL;
+}
+
+static void add_agent_args(struct mu_buf *b, const struct cli_run *run)
+{
+    struct mu_buf word;
+    mu_buf_init(&word, b->mem);
+    for (uint32_t i = 0; i < run->agent_arg_count; i++) {
+        mu_buf_reset(&word);
+        cli_add_agent_arg(&word, &run->agent_args[i]);
+        add_word(b, mu_buf_cstr(&word));
+    }
+    b->oom = b->oom || word.oom;
+    mu_buf_fini(&word);
 }
 
 static void add_agent(struct mu_buf *b, const struct cli_hosts_plan *p, uint32_t index)
@@ -208,12 +215,11 @@ static void add_agent(struct mu_buf *b, const struct cli_hosts_plan *p, uint32_t
         (void)mu_buf_addf(b, " --nproc-per-node=%u", slots);
     if (p->nodes_min == p->hosts->count && p->nodes_max == p->hosts->count)
         (void)mu_buf_addf(b, " --node-rank=%u", index);
-    if (agent_arg(run, "--exit-status") == NULL)
+    if (agent_arg(run, "exit-status") == NULL)
         (void)mu_buf_adds(b, " --exit-status=first");
-    if (agent_arg(run, "--label") == NULL)
+    if (agent_arg(run, "label") == NULL)
         (void)mu_buf_adds(b, " --label");
-    for (uint32_t i = 0; i < run->agent_arg_count; i++)
-        add_word(b, run->agent_args[i]);
+    add_agent_args(b, run);
     for (uint32_t i = 0; i < run->argc; i++)
         add_word(b, run->argv[i]);
 }
@@ -241,10 +247,10 @@ int cli_host_script(struct mu_buf *line,
                     struct mu_err *err)
 {
     const struct cli_run *run = p->submission.run;
-    const char *limit = agent_arg(run, "--shutdown-timeout");
+    const struct cli_agent_arg *limit = agent_arg(run, "shutdown-timeout");
     int64_t limit_ns = STOP_DEFAULT_NS;
     if (limit != NULL &&
-        mu_parse_seconds(limit, 0, INT64_C(86400) * NS_PER_S, "", &limit_ns, NULL) < 0)
+        mu_parse_seconds(limit->value, 0, INT64_C(86400) * NS_PER_S, "", &limit_ns, NULL) < 0)
         limit_ns = STOP_DEFAULT_NS; /* node-agent says what is wrong with it. */
     struct mu_buf b;
     mu_buf_init(&b, line->mem);

@@ -44,6 +44,11 @@ enum cli_when {
 #define CLI_ENV_MAX 256       /* --env */
 #define CLI_AGENT_ARGS_MAX 64 /* Flags for node-agent. */
 
+struct cli_agent_arg {
+    const char *flag;  /* "max-restarts", of agent_flags.c */
+    const char *value; /* NULL: a switch. */
+};
+
 /* muster run. All texts are borrowed from argv. */
 struct cli_run {
     char *const *argv; /* The program and its arguments. */
@@ -57,8 +62,7 @@ struct cli_run {
     const char *cwd;              /* NULL: not given. */
     const char *env[CLI_ENV_MAX]; /* "K=V", or "K": as it is here. */
     uint32_t env_count;
-    const char *agent_args[CLI_AGENT_ARGS_MAX]; /* "--max-restarts=3" as two: name with dashes, then
-                                                   the value or NULL. */
+    struct cli_agent_arg agent_args[CLI_AGENT_ARGS_MAX];
     uint32_t agent_arg_count;
     const char *hosts;    /* Over ssh; NULL: by the pool. */
     const char *hostfile; /* Likewise. */

@@ -63,7 +63,7 @@ def test_run_submits_what_was_asked_streams_and_ends_as_the_job_does(pool, muste
     job = pool.wait_job()
     assert {k: v for k, v in job.spec.items() if k != "submitter"} == {
         "argv": ["./trainer", "--epochs", "10", ""], "cwd": str(tmp_path), "env": {"A": "b=c \u00fc", "FROM_HERE": "x"}, "nnodes": "1:2",
-        "nproc_per_node": 2, "gpus_per_node": 1, "name": "train", "agent_args": ["--max-restarts", "3", "--tee=3", "--module"]}
+        "nproc_per_node": 2, "gpus_per_node": 1, "name": "train", "agent_args": ["--max-restarts=3", "--tee=3", "--module"]}
     assert "@" in job.spec["submitter"]
     m.err.wait(f"job {ID} is queued: 1 of 2 nodes is free")
     job.become("running", "round 1 runs")

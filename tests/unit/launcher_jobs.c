@@ -158,19 +158,25 @@ static void a_submission_is_what_was_asked(void **state)
     (void)state;
     run.env[run.env_count++] = "HERE";
     run.env[run.env_count++] = "K=a=b";
-    run.agent_args[run.agent_arg_count++] = "--max-restarts=3";
+    run.agent_args[run.agent_arg_count++] = (struct cli_agent_arg){"max-restarts", "3"};
+    run.agent_args[run.agent_arg_count++] = (struct cli_agent_arg){"label", NULL};
     mu_buf_init(&b, mu_mem_default());
     assert_int_equal(cli_submission(&b, &s, &err), 0);
     assert_string_equal(mu_buf_cstr(&b),
                         "{\"argv\":[\"./trainer\",\"--x=\\\"y\\\"\\n\"],\"cwd\":\"/"
                         "srv\",\"env\":{\"HERE\":\"it's\","
                         "\"K\":\"a=b\"},\"nnodes\":\"1:4\",\"nproc_per_node\":8,\"agent_args\":[\"-"
-                        "-max-restarts=3\"]"
+                        "-max-restarts=3\",\"--label\"]"
                         ",\"submitter\":\"me@n1\"}");
     run.env[run.env_count++] = "ELSEWHERE";
     mu_buf_reset(&b);
     assert_int_equal(cli_submission(&b, &s, &err), -EINVAL);
     assert_non_null(strstr(err.msg, "--env=ELSEWHERE"));
+    run.env_count--;
+    argv[1] = (char *)(uintptr_t) "a\xff";
+    mu_buf_reset(&b);
+    assert_int_equal(cli_submission(&b, &s, &err), -EINVAL);
+    assert_non_null(strstr(err.msg, "is no UTF-8"));
     mu_buf_fini(&b);
 }
 
@@ -227,8 +233,7 @@ static void a_script_is_one_plain_line(void **state)
     struct mu_buf line;
     struct mu_err err = {0};
     (void)state;
-    run.agent_args[run.agent_arg_count++] = "--shutdown-timeout";
-    run.agent_args[run.agent_arg_count++] = "90";
+    run.agent_args[run.agent_arg_count++] = (struct cli_agent_arg){"shutdown-timeout", "90"};
     assert_int_equal(cli_hosts_parse(&h, "n1:3,n2", false, &err), 0);
     struct cli_hosts_plan plan = {.hosts = &h,
                                   .submission = {.run = &run, .cwd = "/srv", .env = env_of},

@@ -81,10 +81,12 @@ static void run_takes_its_own_and_passes_on_the_agents(void **state)
     assert_string_equal(o.run.name, "train");
     assert_int_equal(o.run.env_count, 2);
     assert_string_equal(o.run.env[0], "A=b=c");
-    assert_int_equal(o.run.agent_arg_count, 4);
-    assert_string_equal(o.run.agent_args[0], "--max_restarts=3");
-    assert_string_equal(o.run.agent_args[2], "3");
-    assert_string_equal(o.run.agent_args[3], "--module");
+    assert_int_equal(o.run.agent_arg_count, 3);
+    assert_string_equal(o.run.agent_args[0].flag, "max-restarts");
+    assert_string_equal(o.run.agent_args[0].value, "3");
+    assert_string_equal(o.run.agent_args[1].value, "3");
+    assert_string_equal(o.run.agent_args[2].flag, "module");
+    assert_null(o.run.agent_args[2].value);
     assert_true(o.run.detach && o.run.gpus == -1);
     assert_int_equal(o.run.argc, 4);
     assert_string_equal(o.run.argv[0], "./t");
@@ -92,7 +94,7 @@ static void run_takes_its_own_and_passes_on_the_agents(void **state)
     assert_int_equal(parse(&o, ARGV("run", "--", "-odd-"), NULL, &err), 0);
     assert_string_equal(o.run.argv[0], "-odd-");
     assert_int_equal(parse(&o, ARGV("run", "--drain-timeout=9", "x"), NULL, &err), 0);
-    assert_string_equal(o.run.agent_args[0], "--drain-timeout=9");
+    assert_string_equal(o.run.agent_args[0].flag, "drain-timeout");
     assert_int_equal(parse(&o, ARGV("run", "--hosts=a", "--nproc-per-node=gpu", "x"), NULL, &err),
                      0);
 }
