@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "launcher/answer.h"
 #include "launcher/ask.h"
 #include "launcher/lines.h"
@@ -57,6 +58,7 @@ struct follow {
     bool again; /* A connection before this one brought something. */
     bool away_said;
     bool ended;
+    char named[640]; /* "train-5f3a9c --rdzv=n1:29500": the job in commands that are proposed. */
 };
 
 static void leave(struct follow *f, int status)
@@ -114,7 +116,7 @@ static void on_signal(struct follow *f, int signo)
     } else if (f->w->on_signal == CLI_DETACHES) {
         cli_say(f->w->o,
                 "job %s goes on; muster attach %s follows it again, muster stop %s ends it",
-                f->w->id, f->w->id, f->w->id);
+                f->w->id, f->named, f->named);
         leave(f, 128 + signo);
     } else if (f->signals == 1) {
         order_stop(f, signo == SIGTERM ? "SIGTERM" : "SIGINT");
@@ -122,7 +124,7 @@ static void on_signal(struct follow *f, int signo)
         order_stop(f, "SIGKILL");
     } else {
         cli_say(f->w->o, "job %s may still run: muster attach %s, muster stop %s", f->w->id,
-                f->w->id, f->w->id);
+                f->named, f->named);
         leave(f, 128 + signo);
     }
 }
@@ -143,7 +145,7 @@ static void leave_unread(struct follow *f, int code)
         return;
     }
     cli_say(f->w->o, "standard %s takes no more: %s; job %s goes on: muster attach %s",
-            f->text_fd == STDERR_FILENO ? "error" : "output", strerror(code), f->w->id, f->w->id);
+            f->text_fd == STDERR_FILENO ? "error" : "output", strerror(code), f->w->id, f->named);
     leave(f, 1);
 }
 
@@ -267,10 +269,9 @@ static void make_path(struct follow *f, struct mu_buf *b)
     (void)mu_buf_addf(b, "?follow=%d", f->w->to_the_end);
     if (l->rank >= 0)
         (void)mu_buf_addf(b, "&rank=%" PRId64, l->rank);
-    if (since_ms >= 0) {
-        int64_t ago_ms = mu_unix_ms() - since_ms;
+    int64_t ago_ms = since_ms >= 0 ? mu_unix_ms() - since_ms : MU_SPAN_MAX_MS;
+    if (ago_ms < MU_SPAN_MAX_MS) /* No job is older. */
         (void)mu_buf_addf(b, "&since=%" PRId64, ago_ms > 0 ? (ago_ms + 999) / 1000 : 0);
-    }
     if (l->lines >= 0 && !f->again)
         (void)mu_buf_addf(b, "&lines=%" PRId64, l->lines);
 }
@@ -307,7 +308,7 @@ static void lose_stream(struct follow *f, const char *why)
         leave(f, 1);
     } else if (now - f->away_ns > AWAY_MAX_NS) {
         cli_say(f->w->o, "%s; given up after %d s: job %s may still run: muster attach %s", why,
-                (int)(AWAY_MAX_NS / S(1)), f->w->id, f->w->id);
+                (int)(AWAY_MAX_NS / S(1)), f->w->id, f->named);
         leave(f, 1);
     } else if (!f->away_said && now - f->away_ns > S(1)) {
         f->away_said = true;
@@ -363,21 +364,28 @@ static void say_why(struct follow *f, int64_t now)
 static void say_end(const struct follow *f)
 {
     struct mu_err err = {0};
+    if (!f->w->to_the_end && f->shown_count == 0 && f->style[0].terminal)
+        cli_say(f->w->o,
+                "no such line of job %s is there: nothing was printed, or its node is away (muster "
+                "pool)",
+                f->w->id);
     if (!f->w->to_the_end || f->w->on_signal == CLI_LEAVES || strcmp(f->end.state, "done") == 0)
         return;
     MU_CLEANUP(cli_cjsonp) cJSON *job = cli_ask_job(f->w->http, f->w->o, f->w->id, &err);
     const char *cause = cli_text(job, "cause");
+    bool failed = strcmp(f->end.state, "failed") == 0;
     cli_say(f->w->o, "job %s %s%s%.400s%s%s", f->w->id,
             f->end.state[0] != '\0' ? f->end.state : "ended", cause[0] != '\0' ? ": " : "", cause,
-            strcmp(f->end.state, "failed") == 0 ? "; all about it: muster incidents " : "",
-            strcmp(f->end.state, "failed") == 0 ? f->w->id : "");
+            failed ? "; all about it: muster incidents " : "", failed ? f->named : "");
 }
 
 static int end_status(const struct follow *f)
 {
     if (!f->w->to_the_end || f->w->on_signal == CLI_LEAVES)
         return 0;
-    return f->signals > 0 && f->end.exit_status < 0 ? 128 + f->signo : cli_end_status(&f->end);
+    /* Who stopped it wants to see that, and not what an agent that was stopped makes of it. */
+    bool stopped = f->signals > 0 && strcmp(f->end.state, "done") != 0;
+    return stopped && f->end.exit_status <= 128 ? 128 + f->signo : cli_end_status(&f->end);
 }
 
 static void wait_between(struct follow *f, int64_t now)
@@ -441,6 +449,9 @@ int cli_follow(const struct cli_follow *what, int signal_fd)
     }
     if (what->o->logs.since_span_ns >= 0)
         f.since_ms = mu_unix_ms() - what->o->logs.since_span_ns / 1000000;
+    (void)snprintf(f.named, sizeof f.named, "%.300s%s%s", what->id,
+                   what->o->has_server ? " --rdzv=" : "",
+                   what->o->has_server ? cli_http_where(what->http) : "");
     f.say_ns = mu_now_ns() + f.say_pause_ns;
     if (f.seen == NULL)
         leave(&f, 1);

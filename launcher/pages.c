@@ -319,6 +319,10 @@ static void add_pool(struct mu_buf *out, const cJSON *answer)
         if (n > 0)
             (void)mu_buf_addf(out, ", %d %s", n, states[i]);
     }
+    if (waiting == 0) {
+        (void)mu_buf_adds(out, "; no job waits\n");
+        return;
+    }
     (void)mu_buf_adds(out, "; ");
     cli_add_count(out, waiting, "job");
     (void)mu_buf_adds(out, waiting == 1 ? " waits: muster pool\n" : " wait: muster pool\n");

@@ -127,15 +127,16 @@ def test_ctrl_c_stops_then_kills_then_leaves(pool, muster):
     m.err.wait(f"may still run: muster attach {ID}, muster stop {ID}")
 
 
-def test_sigterm_stops_the_job_and_its_status_comes_back(pool, muster):
+@pytest.mark.parametrize("says, wanted", [(143, 143), (1, 143), (None, 143), (137, 137)])
+def test_sigterm_stops_the_job_and_its_status_comes_back(pool, muster, says, wanted):
     m = muster("run", "--name=train", "--", "sleep", "600")
     job = pool.wait_job()
-    job.on_stop = lambda body: job.become("stopped", exit_status=143, cause="it was told to stop")
+    job.on_stop = lambda body: job.become("stopped", exit_status=says, cause="it was told to stop")
     job.become("running")
     job.say("up")
     m.out.wait("up")
     m.p.send_signal(signal.SIGTERM)
-    assert m.end() == 143 and job.stops == [{"signal": "SIGTERM"}]
+    assert m.end() == wanted and job.stops == [{"signal": "SIGTERM"}]
     m.err.wait(f"job {ID} stopped: it was told to stop")
 
 
@@ -360,6 +361,11 @@ def test_at_a_terminal_ranks_have_colours_and_workers_move_no_cursor(pool):
     assert code == 0 and text == "\033[35m[3]\033[0m  30%\n"
     code, text = on_terminal(pool, "logs", ID, "--color=never")
     assert text == "[3]  30%\n"
+    code, text = on_terminal(pool, "logs", ID, "--rank=4")
+    assert code == 0 and text.startswith(f"muster logs: no such line of job {ID} is there: nothing was printed"), text
+    job.become("failed", exit_status=3)
+    code, text = on_terminal(pool, "attach", ID, "--rank=4")
+    assert code == 3 and f"all about it: muster incidents {ID} --rdzv=127.0.0.1:{pool.port}\n" in text, text
 
 
 def test_what_goes_wrong_is_one_sentence_with_its_remedy(pool, muster):
