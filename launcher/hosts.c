@@ -34,6 +34,8 @@
 #define SSH_WORDS_MAX 16
 #define DEFAULT_PORT 29500
 #define LOST_GRACE_NS S(5) /* The others may be about to say why themselves. */
+#define LOOK_NS (S(1) / 2) /* How often it is looked who has ended, where nobody said anything. */
+#define HELD_NS (S(1) / 2) /* What an ssh that ended had written has come by then. */
 #define SSH_FAILED 255
 #define NOT_FOUND 127
 
@@ -45,6 +47,8 @@ struct agent {
     struct mu_buf line[2];
     struct mu_buf script; /* What is not written yet. */
     int status;
+    int wstatus;      /* Of ssh, once it has ended. */
+    int64_t ended_ns; /* When that was seen; 0: it runs. */
 };
 
 struct hosts_run {
@@ -57,9 +61,10 @@ struct hosts_run {
     uint32_t living;
     int signal_fd;
     int signals;
-    int status;      /* Of the first that failed; 0: none has. */
-    int64_t stop_ns; /* When those that are left are told to end; 0: they are not. */
-    bool told;       /* They were. */
+    int status;        /* Of the first that failed; 0: none has. */
+    int64_t looked_ns; /* When it was looked who has ended. */
+    int64_t stop_ns;   /* When those that are left are told to end; 0: they are not. */
+    bool told;         /* They were. */
 };
 
 /* --- start --- */
@@ -285,6 +290,13 @@ static void put_lines(struct hosts_run *r, struct agent *a, int stream, bool all
     }
 }
 
+static void close_output(struct hosts_run *r, struct agent *a, int stream)
+{
+    put_lines(r, a, stream, true);
+    mu_closep(&a->out_fd[stream]);
+    a->out_fd[stream] = -1;
+}
+
 static void read_output(struct hosts_run *r, struct agent *a, int stream)
 {
     char part[65536];
@@ -293,11 +305,10 @@ static void read_output(struct hosts_run *r, struct agent *a, int stream)
         return;
     if (n > 0)
         (void)mu_buf_add(&a->line[stream], part, (size_t)n);
-    put_lines(r, a, stream, n <= 0);
-    if (n <= 0) {
-        mu_closep(&a->out_fd[stream]);
-        a->out_fd[stream] = -1;
-    }
+    if (n > 0)
+        put_lines(r, a, stream, false);
+    else
+        close_output(r, a, stream);
 }
 
 /* --- orders --- */
@@ -331,7 +342,7 @@ static void leave_all(struct hosts_run *r)
         struct agent *a = &r->agents[i];
         if (a->in_fd >= 0)
             close_input(a);
-        if (a->pid > 0)
+        if (a->pid > 0 && a->ended_ns == 0)
             (void)kill(a->pid, SIGTERM); /* The agent there sees its input end. */
     }
 }
@@ -394,14 +405,31 @@ static void take_end(struct hosts_run *r, struct agent *a, int wstatus)
         r->stop_ns = mu_now_ns() + LOST_GRACE_NS;
 }
 
+static bool is_silent(const struct agent *a)
+{
+    return a->out_fd[0] < 0 && a->out_fd[1] < 0;
+}
+
+/* An ssh that ended may leave somebody behind who holds its output open: a connection that is
+ * shared and persists does. */
 static void take_ends(struct hosts_run *r)
 {
+    int64_t now = mu_now_ns();
+    bool look = now - r->looked_ns > LOOK_NS;
+    if (look)
+        r->looked_ns = now;
     for (uint32_t i = 0; i < r->hosts.count; i++) {
         struct agent *a = &r->agents[i];
-        int wstatus = 0;
-        bool silent = a->out_fd[0] < 0 && a->out_fd[1] < 0;
-        if (a->pid > 0 && silent && waitpid(a->pid, &wstatus, WNOHANG) == a->pid)
-            take_end(r, a, wstatus);
+        if (a->pid == 0)
+            continue;
+        if (a->ended_ns == 0 && (look || is_silent(a)) &&
+            waitpid(a->pid, &a->wstatus, WNOHANG) == a->pid)
+            a->ended_ns = now;
+        if (a->ended_ns == 0 || (!is_silent(a) && now - a->ended_ns < HELD_NS))
+            continue;
+        for (int k = 0; k < 2; k++)
+            close_output(r, a, k);
+        take_end(r, a, a->wstatus);
     }
 }
 
@@ -420,15 +448,15 @@ static size_t fill(struct hosts_run *r)
     return n;
 }
 
-/* An ssh whose output has ended is looked at often: its end is a matter of milliseconds. */
+/* An ssh that ends is looked at often: it is a matter of milliseconds. */
 static int patience_ms(const struct hosts_run *r)
 {
     for (uint32_t i = 0; i < r->hosts.count; i++) {
         const struct agent *a = &r->agents[i];
-        if (a->pid > 0 && a->out_fd[0] < 0 && a->out_fd[1] < 0)
+        if (a->pid > 0 && (a->ended_ns != 0 || is_silent(a)))
             return 10;
     }
-    return 1000;
+    return (int)(LOOK_NS / 1000000);
 }
 
 static bool turn(struct hosts_run *r)

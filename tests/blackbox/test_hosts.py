@@ -21,6 +21,8 @@ with open(os.environ["SSH_LOG"], "a") as f:
 if host == "closed":
     print("ssh: connect to host closed port 22: Connection refused", file=sys.stderr)
     sys.exit(255)
+if "SSH_PERSISTS" in os.environ:
+    subprocess.Popen(["/bin/sleep", "30"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 p = subprocess.Popen([os.environ.get("SSH_SHELL", "/bin/sh"), "-c", command], stdin=subprocess.PIPE, start_new_session=True, cwd="/")
 def hand_on():
     while got := os.read(0, 65536):
@@ -192,6 +194,12 @@ def test_a_host_that_cannot_be_reached_ends_the_job_with_a_reason(run):
     r.err.wait(r'the connection to closed failed, or was lost; "ssh -o BatchMode=yes closed true" must work')
     r.err.wait("1 agent is left, fewer than the job needs: told to end")
     r.wait_gone()
+
+
+def test_a_shared_connection_that_stays_holds_nobody(run):
+    r = run("--hosts=n1,n2", "--no-python", "--", "/bin/echo", "hi", env={"SSH_PERSISTS": "1"})
+    assert r.p.wait(PATIENCE) == 0, r.err.text()
+    assert sorted(r.out.lines) == ["[0] hi", "[1] hi"]
 
 
 def test_where_node_agent_is_missing_that_is_said(run):
