@@ -14,12 +14,12 @@ static void cjsonp(cJSON **j)
     cJSON_Delete(*j);
 }
 
-/* "/nodes/n1/drain?timeout=60&job=train" */
+/* "/nodes/n1/drain?timeout=60&job=train", "/nodes/n1/undrain" */
 static void make_path(struct mu_buf *b, const struct cli_options *o, const struct cli_http *h)
 {
     (void)mu_buf_adds(b, "/nodes/");
     cli_http_escape(h, b, o->node);
-    (void)mu_buf_adds(b, "/drain");
+    (void)mu_buf_adds(b, o->verb == CLI_UNDRAIN ? "/undrain" : "/drain");
     if (o->drain_timeout_ns >= 0)
         (void)mu_buf_addf(b, "?timeout=%.3f", (double)o->drain_timeout_ns / 1e9);
     if (o->job != NULL) {
@@ -34,6 +34,8 @@ static int say(const struct cli_options *o, const struct mu_buf *body, const cJS
     bool good = false;
     if (o->json)
         good = fwrite(body->p, 1, body->n, stdout) == body->n;
+    else if (cli_text(answer, "job")[0] == '\0') /* A node of the pool. */
+        good = printf("%s\n", cli_text(answer, "sentence")) > 0;
     else
         good = printf("%s leaves job %s within %g s: %s\n", cli_text(answer, "host"),
                       cli_text(answer, "job"), cJSON_IsNumber(ms) ? ms->valuedouble / 1e3 : 0.0,
@@ -70,7 +72,7 @@ int cli_drain(const struct cli_options *o)
     struct cli_http *h = cli_http_new(&o->server, &err);
     int r = h != NULL ? ask(o, h, &err) : -ENOMEM;
     if (r < 0)
-        (void)fprintf(stderr, "muster drain: %s\n", err.msg);
+        (void)fprintf(stderr, "muster %s: %s\n", cli_verb_name(o->verb), err.msg);
     cli_http_free(h);
     return r < 0 ? 1 : 0;
 }

@@ -14,10 +14,11 @@
 
 /* What each command does. */
 static int (*const deeds[CLI_VERB_COUNT])(const struct cli_options *o) = {
-    [CLI_STATUS] = cli_show,  [CLI_JOBS] = cli_show,      [CLI_NODES] = cli_show,
-    [CLI_WORKERS] = cli_show, [CLI_INCIDENTS] = cli_show, [CLI_DRAIN] = cli_drain,
-    [CLI_RUN] = cli_run,      [CLI_LOGS] = cli_logs,      [CLI_ATTACH] = cli_attach,
-    [CLI_STOP] = cli_stop,    [CLI_RESUME] = cli_resume,  [CLI_POOL] = cli_show,
+    [CLI_STATUS] = cli_show,   [CLI_JOBS] = cli_show,      [CLI_NODES] = cli_show,
+    [CLI_WORKERS] = cli_show,  [CLI_INCIDENTS] = cli_show, [CLI_DRAIN] = cli_drain,
+    [CLI_RUN] = cli_run,       [CLI_LOGS] = cli_logs,      [CLI_ATTACH] = cli_attach,
+    [CLI_STOP] = cli_stop,     [CLI_RESUME] = cli_resume,  [CLI_POOL] = cli_show,
+    [CLI_UNDRAIN] = cli_drain,
 };
 
 static int print(struct mu_buf *b)

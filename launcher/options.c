@@ -110,7 +110,7 @@ static const struct option options[] = {
     {"watch", 'w', "[SECONDS]", set_watch, "show it again and again, every second or as often as said; with a JOB until it ends, with its outcome as exit status", OF(STATUS) | OF(JOBS) | OF(NODES) | OF(WORKERS) | OF(INCIDENTS) | OF(POOL)},
     {"json", 'j', NULL, set_json, "as JSON, with the names of docs/status.md and docs/incidents.md; with --watch one line each time", 0},
     {"timeout", 't', "SECONDS", set_timeout, "how long an answer may take; default 5", 0},
-    {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several", ~(OF(JOBS) | OF(RUN) | OF(POOL))},
+    {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several", ~(OF(JOBS) | OF(RUN) | OF(POOL) | OF(UNDRAIN))},
     {"drain-timeout", 0, "SECONDS", set_drain_timeout, "for drain: how long until the node leaves in any case; default 60", OF(DRAIN)},
     {"nnodes", 0, "N|MIN:MAX", cli_set_nnodes, "for run: on how many nodes; default 1, or with hosts all of them", OF(RUN)},
     {"nproc-per-node", 0, "N", cli_set_nproc, "for run: workers on each node; default 1", OF(RUN)},
@@ -233,10 +233,15 @@ static int check_given(const struct cli_options *o, struct mu_err *err)
     return 0;
 }
 
+static bool takes_node(enum cli_verb verb)
+{
+    return verb == CLI_DRAIN || verb == CLI_UNDRAIN;
+}
+
 static int take_argument(struct cli_options *o, const char *word, struct mu_err *err)
 {
     char shown[64];
-    const char **to = o->verb == CLI_DRAIN ? &o->node : &o->job;
+    const char **to = takes_node(o->verb) ? &o->node : &o->job;
     if (verbs[o->verb].argument != NULL && *to == NULL) {
         *to = word;
         return 0;
@@ -246,7 +251,7 @@ static int take_argument(struct cli_options *o, const char *word, struct mu_err 
     (void)mu_quote(shown, sizeof shown, mu_str_of(word, strlen(word)));
     return mu_err_set(err, -EINVAL, "muster %s takes %s: %s is one too many", verbs[o->verb].word,
                       o->verb == CLI_INCIDENTS          ? "one job and a number"
-                      : o->verb == CLI_DRAIN            ? "one node"
+                      : takes_node(o->verb)             ? "one node"
                       : verbs[o->verb].argument != NULL ? "one job"
                                                         : "no argument",
                       shown);
@@ -287,10 +292,11 @@ int cli_options_parse(
         return mu_err_set(err, -EINVAL,
                           "--watch does not go with muster incidents: muster status JOB --watch "
                           "follows a job");
-    if (o->verb == CLI_DRAIN && o->node == NULL)
+    if (takes_node(o->verb) && o->node == NULL)
         return mu_err_set(err, -EINVAL,
-                          "muster drain needs a node: its host name, or its id as muster nodes "
-                          "--json has it");
+                          "muster %s needs a node: its host name, or its id as muster nodes "
+                          "--json or muster pool has it",
+                          verbs[o->verb].word);
     if (o->server.host[0] != '\0')
         return 0;
     bool has_env = rdzv_env != NULL && rdzv_env[0] != '\0';
@@ -364,7 +370,7 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
             (void)mu_buf_adds(b, " [options]");
         add_argument(b, v);
         (void)mu_buf_addf(b, "%s\n\n%s%s.\n", verb == CLI_RUN ? "" : " [options]",
-                          verb == CLI_DRAIN  ? "Asks the server to "
+                          takes_node(verb)   ? "Asks the server to "
                           : only_looks(verb) ? "Shows "
                                              : "To ",
                           v->doc);

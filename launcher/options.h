@@ -28,7 +28,8 @@
     X(ATTACH, "attach", "JOB", "follow a job as run does")                                         \
     X(STOP, "stop", "JOB", "end a job, or take it out of the queue")                               \
     X(RESUME, "resume", "JOB", "start a job that has ended once more, under the same id")          \
-    X(POOL, "pool", NULL, "the nodes on offer, and which jobs wait for which")
+    X(POOL, "pool", NULL, "the nodes on offer, and which jobs wait for which")                     \
+    X(UNDRAIN, "undrain", "NODE", "let a node of the pool take jobs again")
 #define X(NAME, word, argument, doc) CLI_##NAME,
 enum cli_verb {
     CLI_VERBS(X) CLI_VERB_COUNT
@@ -92,7 +93,7 @@ struct cli_options {
     struct mu_endpoint server;
     const char *job;          /* Borrowed from argv; NULL: not given. */
     uint32_t number;          /* Of an incident; 0: not given. */
-    const char *node;         /* CLI_DRAIN: host name or id. */
+    const char *node;         /* CLI_DRAIN, CLI_UNDRAIN: host name or id. */
     int64_t drain_timeout_ns; /* CLI_DRAIN; negative: the server's. */
     int64_t timeout_ns;
     int64_t interval_ns;

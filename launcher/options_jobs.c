@@ -294,6 +294,7 @@ static const struct {
     {CLI_STOP, "muster stop train-5f3a9c --wait", "return when nothing runs any more"},
     {CLI_RESUME, "muster resume train-5f3a9c", "once more, and follow it"},
     {CLI_POOL, "muster pool --watch", "see the queue move"},
+    {CLI_UNDRAIN, "muster undrain n2", "n2 was rebooted, and may work again"},
 };
 
 void cli_add_examples(struct mu_buf *b, enum cli_verb verb)

@@ -160,6 +160,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             job = pool.add(f"{spec.get('name') or 'job'}-5f3a9c", "queued", **spec)
             return self.answer(201, {"id": job.id, "state": job.state, "sentence": job.sentence})
         parts = path.strip("/").split("/")
+        if method == "POST" and parts[0] == "nodes" and parts[2:] in (["drain"], ["undrain"]):
+            if parts[1] != "n1":
+                return self.answer(404, {"error": "no node on offer has that id or name"})
+            sentence = "n1 takes no new jobs, and 1 on it is asked to leave" if parts[2] == "drain" else "n1 takes jobs again"
+            return self.answer(202, {"job": None, "node": "a1", "host": "n1", "timeout_ms": 60000, "sentence": sentence})
         job = pool.jobs.get(urllib.parse.unquote(parts[1])) if parts[0] == "jobs" and len(parts) > 1 else None
         if job is None:
             return self.answer(404, {"error": "there is no such job"})

@@ -317,6 +317,18 @@ def test_the_pool_its_queue_and_queued_jobs(pool, muster):
     assert m.end() == 0 and [j["id"] for j in json.loads(m.out.text())] == ["next-2"]
 
 
+def test_a_node_of_the_pool_is_drained_and_taken_back(pool, muster):
+    m = muster("drain", "n1", "--drain-timeout=9")
+    assert m.end() == 0 and m.out.lines == ["n1 takes no new jobs, and 1 on it is asked to leave"]
+    m = muster("undrain", "n1")
+    assert m.end() == 0 and m.out.lines == ["n1 takes jobs again"]
+    assert [path for _, path in pool.asked] == ["/nodes/n1/drain?timeout=9.000", "/nodes/n1/undrain"]
+    m = muster("undrain", "n9")
+    assert m.end() == 1 and m.err.lines == [f"muster undrain: 127.0.0.1:{pool.port}: no node on offer has that id or name"]
+    m = muster("undrain")
+    assert m.end() == 2 and "muster undrain needs a node" in m.err.text()
+
+
 def on_terminal(pool, *words, until=None):
     """What muster shows at a terminal, and its exit status."""
     master, slave = pty.openpty()
