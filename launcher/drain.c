@@ -16,12 +16,12 @@ static void cjsonp(cJSON **j)
     cJSON_Delete(*j);
 }
 
-/* "/nodes/n1/drain?timeout=60&job=train" */
+/* "/nodes/n1/drain?timeout=60&job=train", "/nodes/n1/undrain" */
 static void make_path(struct mu_buf *b, const struct cli_options *o, const struct cli_http *h)
 {
     (void)mu_buf_adds(b, "/nodes/");
     cli_http_escape(h, b, o->node);
-    (void)mu_buf_adds(b, "/drain");
+    (void)mu_buf_adds(b, o->verb == CLI_UNDRAIN ? "/undrain" : "/drain");
     if (o->drain_timeout_ns >= 0)
         (void)mu_buf_addf(b, "?timeout=%.3f", (double)o->drain_timeout_ns / 1e9);
     if (o->job != NULL) {
@@ -38,7 +38,11 @@ static int say(const struct cli_options *o, const struct mu_buf *body, const cJS
     bool good = false;
     if (o->json)
         good = fwrite(body->p, 1, body->n, stdout) == body->n;
-    else { /* Names and words of other machines. */
+    else if (cli_text(answer, "job")[0] == '\0') { /* A node of the pool. */
+        cli_add_plain(&b, cli_text(answer, "sentence"));
+        (void)mu_buf_adds(&b, "\n");
+        good = !b.oom && fwrite(b.p, 1, b.n, stdout) == b.n;
+    } else { /* Names and words of other machines. */
         cli_add_plain(&b, cli_text(answer, "host"));
         (void)mu_buf_adds(&b, " leaves job ");
         cli_add_plain(&b, cli_text(answer, "job"));
@@ -80,7 +84,7 @@ int cli_drain(const struct cli_options *o)
     int r = h != NULL ? ask(o, h, &err) : -ENOMEM;
     mu_clean(err.msg); /* The server's words. */
     if (r < 0)
-        (void)fprintf(stderr, "muster drain: %s\n", err.msg);
+        (void)fprintf(stderr, "muster %s: %s\n", cli_verb_name(o->verb), err.msg);
     cli_http_free(h);
     return r < 0 ? 1 : 0;
 }

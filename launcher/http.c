@@ -16,7 +16,8 @@ struct cli_http {
     size_t url_base;
     char why[CURL_ERROR_SIZE];
     bool has_token;
-    bool asked; /* It wants the token of who only looks, too. */
+    bool asked;              /* It wants the token of who only looks, too. */
+    struct curl_slist *json; /* Fields of a request with a body. */
 };
 
 static size_t on_body(char *p, size_t size, size_t n, void *arg)
@@ -64,6 +65,7 @@ struct cli_http *cli_http_new(const struct cli_options *o, struct mu_err *err)
     (void)snprintf(h->where, sizeof h->where, form, server->host, server->port);
 #pragma GCC diagnostic pop
     h->url_base = (size_t)snprintf(h->url, sizeof h->url, "http://%s", h->where);
+    h->json = curl_slist_append(NULL, "Content-Type: application/json");
     (void)curl_easy_setopt(h->curl, CURLOPT_NOPROXY, "*");
     (void)curl_easy_setopt(h->curl, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(h->curl, CURLOPT_PROTOCOLS_STR, "http");
@@ -82,6 +84,7 @@ void cli_http_free(struct cli_http *h)
     if (h == NULL)
         return;
     curl_easy_cleanup(h->curl);
+    curl_slist_free_all(h->json);
     mu_mem_free(mu_mem_default(), h);
     curl_global_cleanup();
 }
@@ -138,6 +141,40 @@ static int perform(struct cli_http *h,
         return explain(h, code, timeout_ns, err);
     (void)curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, ret);
     return 0;
+}
+
+int cli_http_look(struct cli_http *h,
+                  const char *path,
+                  int64_t timeout_ns,
+                  struct mu_buf *body,
+                  long *ret,
+                  struct mu_err *err)
+{
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPGET, 1L);
+    return perform(h, path, timeout_ns, body, ret, err);
+}
+
+int cli_http_send(struct cli_http *h,
+                  const char *method,
+                  const char *path,
+                  const struct mu_buf *request,
+                  int64_t timeout_ns,
+                  struct mu_buf *body,
+                  long *ret,
+                  struct mu_err *err)
+{
+    (void)curl_easy_setopt(h->curl, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, method);
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, request != NULL ? request->p : "");
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE,
+                           (curl_off_t)(request != NULL ? request->n : 0));
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, h->json);
+    int r = perform(h, path, timeout_ns, body, ret, err);
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, NULL);
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, "");
+    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, NULL);
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPGET, 1L);
+    return r;
 }
 
 int cli_http_post(struct cli_http *h,
@@ -214,4 +251,94 @@ int cli_http_get(struct cli_http *h,
     return mu_err_set(err, status == 404 ? -ENODATA : -EPROTO,
                       "%s answered %s with HTTP status %ld: %s", h->where, path, status,
                       mu_quote(shown, sizeof shown, said));
+}
+
+/* --- an answer that goes on --- */
+
+struct cli_stream {
+    struct cli_http *h;
+    CURL *curl;
+    CURLM *multi;
+    struct mu_buf *in; /* While curl runs. */
+    int64_t connect_ns;
+};
+
+static size_t on_stream(char *p, size_t size, size_t n, void *arg)
+{
+    const struct cli_stream *st = arg;
+    return mu_buf_add(st->in, p, size * n) == 0 ? size * n : 0;
+}
+
+void cli_stream_close(struct cli_stream *st)
+{
+    if (st == NULL)
+        return;
+    if (st->multi != NULL && st->curl != NULL)
+        (void)curl_multi_remove_handle(st->multi, st->curl);
+    curl_easy_cleanup(st->curl);
+    (void)curl_multi_cleanup(st->multi);
+    mu_mem_free(mu_mem_default(), st);
+}
+
+struct cli_stream *
+cli_stream_open(struct cli_http *h, const char *path, int64_t connect_ns, struct mu_err *err)
+{
+    struct cli_stream *st = mu_zalloc(mu_mem_default(), sizeof *st);
+    if (st != NULL) {
+        st->multi = curl_multi_init();
+        st->curl = curl_easy_duphandle(h->curl); /* Its token too. */
+    }
+    if (st == NULL || st->multi == NULL || st->curl == NULL) {
+        cli_stream_close(st);
+        (void)mu_err_set(err, -ENOMEM, "no memory for a connection");
+        return NULL;
+    }
+    st->h = h;
+    st->connect_ns = connect_ns;
+    h->why[0] = '\0';
+    (void)snprintf(h->url + h->url_base, sizeof h->url - h->url_base, "%s", path);
+    (void)curl_easy_setopt(st->curl, CURLOPT_URL, h->url);
+    (void)curl_easy_setopt(st->curl, CURLOPT_HTTPGET, 1L);
+    (void)curl_easy_setopt(st->curl, CURLOPT_ERRORBUFFER, h->why);
+    (void)curl_easy_setopt(st->curl, CURLOPT_WRITEFUNCTION, on_stream);
+    (void)curl_easy_setopt(st->curl, CURLOPT_WRITEDATA, st);
+    (void)curl_easy_setopt(st->curl, CURLOPT_TIMEOUT_MS, 0L);
+    (void)curl_easy_setopt(st->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(connect_ns / 1000000));
+    (void)curl_multi_add_handle(st->multi, st->curl);
+    return st;
+}
+
+enum cli_flow cli_stream_wait(
+    struct cli_stream *st, int fd, int64_t timeout_ns, struct mu_buf *in, struct mu_err *err)
+{
+    struct curl_waitfd extra = {.fd = fd, .events = CURL_WAIT_POLLIN};
+    int64_t ms = timeout_ns / 1000000 + 1;
+    int running = 0;
+    int left = 0;
+    size_t before = in->n;
+    st->in = in;
+    CURLMcode code = curl_multi_perform(st->multi, &running);
+    if (code == CURLM_OK && running > 0 && in->n == before) {
+        (void)curl_multi_poll(st->multi, &extra, fd >= 0, ms < INT32_MAX ? (int)ms : INT32_MAX,
+                              NULL);
+        code = curl_multi_perform(st->multi, &running);
+    }
+    if (code != CURLM_OK) {
+        (void)mu_err_set(err, -EIO, "%s", curl_multi_strerror(code));
+        return CLI_BROKEN;
+    }
+    const CURLMsg *m = curl_multi_info_read(st->multi, &left);
+    if (m == NULL || m->msg != CURLMSG_DONE)
+        return CLI_FLOWS;
+    if (m->data.result == CURLE_OK)
+        return CLI_ENDED;
+    (void)explain(st->h, m->data.result, st->connect_ns, err);
+    return CLI_BROKEN;
+}
+
+long cli_stream_status(const struct cli_stream *st)
+{
+    long status = 0;
+    (void)curl_easy_getinfo(st->curl, CURLINFO_RESPONSE_CODE, &status);
+    return status;
 }

@@ -6,10 +6,22 @@
 #include <string.h>
 
 #include "launcher/drain.h"
+#include "launcher/logs.h"
 #include "launcher/options.h"
+#include "launcher/run.h"
 #include "launcher/show.h"
+#include "launcher/stop.h"
 #include "launcher/store.h"
 #include "launcher/token.h"
+
+/* What each command does. */
+static int (*const deeds[CLI_VERB_COUNT])(const struct cli_options *o) = {
+    [CLI_STATUS] = cli_show,   [CLI_JOBS] = cli_show,      [CLI_NODES] = cli_show,
+    [CLI_WORKERS] = cli_show,  [CLI_INCIDENTS] = cli_show, [CLI_DRAIN] = cli_drain,
+    [CLI_RUN] = cli_run,       [CLI_LOGS] = cli_logs,      [CLI_ATTACH] = cli_attach,
+    [CLI_STOP] = cli_stop,     [CLI_RESUME] = cli_resume,  [CLI_POOL] = cli_show,
+    [CLI_UNDRAIN] = cli_drain, [CLI_STORE] = cli_store,    [CLI_TOKEN] = cli_token,
+};
 
 static int print(struct mu_buf *b)
 {
@@ -38,9 +50,5 @@ int main(int argc, char **argv)
         (void)mu_buf_adds(&b, "muster " MUSTER_VERSION "\n");
         return print(&b);
     }
-    if (o.verb == CLI_STORE)
-        return cli_store(&o);
-    if (o.verb == CLI_TOKEN)
-        return cli_token(&o);
-    return o.verb == CLI_DRAIN ? cli_drain(&o) : cli_show(&o);
+    return deeds[o.verb](&o);
 }

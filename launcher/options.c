@@ -5,6 +5,8 @@
 
 #include "base/words.h"
 #include "launcher/options_words.h"
+#include "launcher/agent_flags.h"
+#include "launcher/options_jobs.h"
 
 #define S(n) ((n)*INT64_C(1000000000))
 #define DEFAULT_PORT 29500
@@ -19,21 +21,23 @@ struct verb {
 static const struct verb verbs[CLI_VERB_COUNT] = {CLI_VERBS(X)};
 #undef X
 
-typedef int set_fn(struct cli_options *o, const char *text, struct mu_err *err);
+#define OF(verb) (1U << CLI_##verb)
 
 struct option {
     const char *name;
     char letter;       /* 0: none. */
     const char *value; /* What to write behind it; NULL: a switch; "[…]": may be left out, and then
                           stands behind '='. */
-    set_fn *set;       /* `text` is NULL for a switch, and for a value left out. */
+    cli_set_fn *set;   /* `text` is NULL for a switch, and for a value left out. */
     const char *doc;
+    unsigned of; /* The commands that it goes with, OF(...); 0: all. */
 };
 
 /* --- what each option does --- */
 
 static int set_rdzv(struct cli_options *o, const char *text, struct mu_err *err)
 {
+    o->has_server = true;
     return mu_parse_endpoint(text, DEFAULT_PORT, "--rdzv", &o->server, err);
 }
 
@@ -110,16 +114,34 @@ static int set_version(struct cli_options *o, const char *text, struct mu_err *e
 
 /* clang-format off */
 static const struct option options[] = {
-    {"rdzv", 'r', "HOST[:PORT]", set_rdzv, "the rdzv-server to ask, or the node-agent that hosts the rendezvous; default $MUSTER_RDZV, else localhost:29500"},
-    {"watch", 'w', "[SECONDS]", set_watch, "show it again and again, every second or as often as said; with a JOB until it ends, with its outcome as exit status"},
-    {"json", 'j', NULL, set_json, "as JSON, with the names of docs/status.md and docs/incidents.md; with --watch one line each time"},
-    {"timeout", 't', "SECONDS", set_timeout, "how long an answer may take; default 5"},
-    {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several"},
-    {"drain-timeout", 0, "SECONDS", set_drain_timeout, "for drain: how long until the node leaves in any case; default 60"},
-    {"token-file", 0, "FILE", set_token_file, "the server's token, for what changes something; default $MUSTER_TOKEN_FILE, else ~/.config/muster/token, else /etc/muster/token"},
-    {"color", 0, "auto|always|never", set_colour, "colours; default auto: on a terminal, unless NO_COLOR is set"},
-    {"version", 0, NULL, set_version, "print the version and exit"},
-    {"help", 'h', NULL, set_help, "print this text and exit; behind a command, that command's"},
+    {"rdzv", 'r', "HOST[:PORT]", set_rdzv, "the rdzv-server to ask, or the node-agent that hosts the rendezvous; default $MUSTER_RDZV, else localhost:29500", 0},
+    {"watch", 'w', "[SECONDS]", set_watch, "show it again and again, every second or as often as said; with a JOB until it ends, with its outcome as exit status", OF(STATUS) | OF(JOBS) | OF(NODES) | OF(WORKERS) | OF(INCIDENTS) | OF(POOL)},
+    {"json", 'j', NULL, set_json, "as JSON, with the names of docs/status.md and docs/incidents.md; with --watch one line each time", 0},
+    {"timeout", 't', "SECONDS", set_timeout, "how long an answer may take; default 5", 0},
+    {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several", ~(OF(JOBS) | OF(RUN) | OF(POOL) | OF(UNDRAIN))},
+    {"drain-timeout", 0, "SECONDS", set_drain_timeout, "for drain: how long until the node leaves in any case; default 60", OF(DRAIN)},
+    {"nnodes", 0, "N|MIN:MAX", cli_set_nnodes, "for run: on how many nodes; default 1, or with hosts all of them", OF(RUN)},
+    {"nproc-per-node", 0, "N", cli_set_nproc, "for run: workers on each node; default 1", OF(RUN)},
+    {"gpus-per-node", 0, "N", cli_set_gpus, "for run: GPUs on each node; default one a worker where the nodes have any", OF(RUN)},
+    {"name", 0, "NAME", cli_set_name, "for run: what the job's id begins with; default the program's name", OF(RUN)},
+    {"cwd", 0, "DIR", cli_set_cwd, "for run: the folder in which workers start; default this one", OF(RUN)},
+    {"env", 0, "K[=V]", cli_set_env, "for run: a variable of the workers, without V as it is here; may be given again", OF(RUN)},
+    {"detach", 'd', NULL, cli_set_detach, "for run and resume: print the job's id alone, and return", OF(RUN) | OF(RESUME)},
+    {"hosts", 0, "HOST,...", cli_set_hosts, "for run: without a service, by ssh to these hosts; the first is where the nodes meet", OF(RUN)},
+    {"hostfile", 0, "FILE", cli_set_hostfile, "for run: the same, hosts from a file, one a line", OF(RUN)},
+    {"agent", 0, "PATH", cli_set_agent, "for run with hosts: the node-agent there; default by PATH", OF(RUN)},
+    {"follow", 'f', NULL, cli_set_follow, "for logs: go on until the job has ended", OF(LOGS)},
+    {"rank", 0, "N", cli_set_rank, "for logs and attach: of that worker alone", OF(LOGS) | OF(ATTACH)},
+    {"host", 0, "HOST", cli_set_host, "for logs and attach: of that host's workers alone", OF(LOGS) | OF(ATTACH)},
+    {"since", 0, "TIME", cli_set_since, "for logs: not what is older than a span (90s, 10m, 2h) or a time of UTC (2026-11-30, 2026-11-30T06:46)", OF(LOGS)},
+    {"lines", 'n', "N", cli_set_lines, "for logs and attach: the last N lines, and what follows; default all, for attach 10", OF(LOGS) | OF(ATTACH)},
+    {"signal", 0, "SIGTERM|SIGINT|SIGKILL", cli_set_signal, "for stop: the signal that workers get; default SIGTERM", OF(STOP)},
+    {"grace", 0, "SECONDS", cli_set_grace, "for stop: how long until SIGKILL follows; default the agent's, 30", OF(STOP)},
+    {"wait", 0, NULL, cli_set_wait, "for stop: return when it has ended", OF(STOP)},
+    {"token-file", 0, "FILE", set_token_file, "the server's token, for what changes something; default $MUSTER_TOKEN_FILE, else ~/.config/muster/token, else /etc/muster/token", 0},
+    {"color", 0, "auto|always|never", set_colour, "colours; default auto: on a terminal, unless NO_COLOR is set", 0},
+    {"version", 0, NULL, set_version, "print the version and exit", 0},
+    {"help", 'h', NULL, set_help, "print this text and exit; behind a command, that command's", 0},
 };
 /* clang-format on */
 
@@ -133,8 +155,7 @@ static bool is_optional(const struct option *o)
 static const struct option *find_option(const char *name, size_t n, bool is_letter)
 {
     for (size_t i = 0; i < MU_COUNT(options); i++) {
-        if (is_letter ? options[i].letter == name[0]
-                      : strlen(options[i].name) == n && memcmp(options[i].name, name, n) == 0)
+        if (is_letter ? options[i].letter == name[0] : cli_flag_is(options[i].name, name, n))
             return &options[i];
     }
     return NULL;
@@ -170,8 +191,14 @@ take_option(struct cli_options *o, int argc, char *const *argv, int *i, struct m
     size_t n = is_letter ? 1 : strcspn(name, "=");
     const struct option *row = find_option(name, n, is_letter);
     const char *value = NULL;
+    if (o->verb == CLI_RUN && (row == NULL || (row->of != 0 && (row->of & OF(RUN)) == 0))) {
+        int r = cli_take_agent_flag(&o->run, argc, argv, i, err);
+        if (r != -ENOENT)
+            return r;
+    }
     if (row == NULL)
         return unknown(arg, name, n, is_letter, err);
+    o->given |= UINT64_C(1) << (row - options);
     if (name[n] != '\0')
         value = name + n + (name[n] == '=');
     if (value != NULL && row->value == NULL)
@@ -204,12 +231,28 @@ static int take_verb(struct cli_options *o, const char *word, struct mu_err *err
     return mu_err_set(err, -EINVAL, "%s is not a command: muster --help lists them", shown);
 }
 
+/* An option for another command is a slip of the hand, not a wish. */
+static int check_given(const struct cli_options *o, struct mu_err *err)
+{
+    for (size_t i = 0; i < MU_COUNT(options); i++)
+        if ((o->given >> i & 1) != 0 && options[i].of != 0 && (options[i].of >> o->verb & 1) == 0)
+            return mu_err_set(err, -EINVAL,
+                              "--%s does not go with muster %s: muster %s --help lists what does",
+                              options[i].name, verbs[o->verb].word, verbs[o->verb].word);
+    return 0;
+}
+
+static bool takes_node(enum cli_verb verb)
+{
+    return verb == CLI_DRAIN || verb == CLI_UNDRAIN;
+}
+
 static int take_argument(struct cli_options *o, const char *word, struct mu_err *err)
 {
     char shown[64];
     if (cli_takes_words(o->verb))
         return cli_take_word(o, word, err);
-    const char **to = o->verb == CLI_DRAIN ? &o->node : &o->job;
+    const char **to = takes_node(o->verb) ? &o->node : &o->job;
     if (verbs[o->verb].argument != NULL && *to == NULL) {
         *to = word;
         return 0;
@@ -219,7 +262,7 @@ static int take_argument(struct cli_options *o, const char *word, struct mu_err 
     (void)mu_quote(shown, sizeof shown, mu_str_of(word, strlen(word)));
     return mu_err_set(err, -EINVAL, "muster %s takes %s: %s is one too many", verbs[o->verb].word,
                       o->verb == CLI_INCIDENTS          ? "one job and a number"
-                      : o->verb == CLI_DRAIN            ? "one node"
+                      : takes_node(o->verb)             ? "one node"
                       : verbs[o->verb].argument != NULL ? "one job"
                                                         : "no argument",
                       shown);
@@ -231,6 +274,7 @@ int cli_options_parse(
     bool only_words = false;
     *o = (struct cli_options){
         .verb = CLI_VERB_COUNT, .timeout_ns = S(5), .interval_ns = S(1), .drain_timeout_ns = -1};
+    cli_options_jobs_init(o);
     for (int i = 1; i < argc; i++) {
         int r = 0;
         if (!only_words && strcmp(argv[i], "--") == 0)
@@ -239,7 +283,11 @@ int cli_options_parse(
             r = take_option(o, argc, argv, &i, err);
         else if (o->verb == CLI_VERB_COUNT)
             r = take_verb(o, argv[i], err);
-        else
+        else if (o->verb == CLI_RUN) {
+            o->run.argv = argv + i;
+            o->run.argc = (uint32_t)(argc - i);
+            break;
+        } else
             r = take_argument(o, argv[i], err);
         if (r < 0)
             return r;
@@ -249,14 +297,17 @@ int cli_options_parse(
     if (o->verb == CLI_VERB_COUNT)
         return mu_err_set(err, -EINVAL,
                           "a command is missing: muster status, or muster --help for all");
+    if (check_given(o, err) < 0 || cli_options_jobs_check(o, err) < 0)
+        return err->code;
     if (o->verb == CLI_INCIDENTS && o->watch)
         return mu_err_set(err, -EINVAL,
                           "--watch does not go with muster incidents: muster status JOB --watch "
                           "follows a job");
-    if (o->verb == CLI_DRAIN && o->node == NULL)
+    if (takes_node(o->verb) && o->node == NULL)
         return mu_err_set(err, -EINVAL,
-                          "muster drain needs a node: its host name, or its id as muster nodes "
-                          "--json has it");
+                          "muster %s needs a node: its host name, or its id as muster nodes "
+                          "--json or muster pool has it",
+                          verbs[o->verb].word);
     if (cli_check_words(o, err) < 0)
         return err->code;
     if (o->server.host[0] != '\0')
@@ -270,15 +321,19 @@ int cli_options_parse(
 
 static void add_pair(struct mu_buf *b, const char *left, const char *doc)
 {
-    (void)mu_buf_addf(b, "  %-26s %s\n", left, doc);
+    bool fits = strlen(left) <= 26;
+    (void)mu_buf_addf(b, "  %-26s%s%s\n", left, fits ? " " : "\n                             ",
+                      doc);
 }
 
-static void add_options(struct mu_buf *b)
+static void add_options(struct mu_buf *b, enum cli_verb verb)
 {
     (void)mu_buf_adds(b, "\nOptions:\n");
     for (size_t i = 0; i < MU_COUNT(options); i++) {
         const struct option *o = &options[i];
         struct mu_buf left;
+        if (verb != CLI_VERB_COUNT && o->of != 0 && (o->of >> verb & 1) == 0)
+            continue;
         mu_buf_init(&left, b->mem);
         if (o->letter != 0)
             (void)mu_buf_addf(&left, "-%c, ", o->letter);
@@ -294,9 +349,29 @@ static void add_options(struct mu_buf *b)
 
 static void add_argument(struct mu_buf *b, const struct verb *v)
 {
-    bool needed = v == &verbs[CLI_DRAIN] || cli_takes_words((enum cli_verb)(v - verbs));
     if (v->argument != NULL)
-        (void)mu_buf_addf(b, " %s%s%s", needed ? "" : "[", v->argument, needed ? "" : "]");
+        (void)mu_buf_addf(b, " %s", v->argument);
+}
+
+static void add_commands(struct mu_buf *b)
+{
+    (void)mu_buf_adds(b, "Usage: muster COMMAND [options]\n\nStarts jobs, looks at them and at the "
+                         "server where their nodes meet, and stops them.\n\nQuestions:\n");
+    cli_add_questions(b);
+    (void)mu_buf_adds(b, "\nCommands:\n");
+    for (size_t i = 0; i < CLI_VERB_COUNT; i++) {
+        struct mu_buf left;
+        mu_buf_init(&left, b->mem);
+        (void)mu_buf_adds(&left, verbs[i].word);
+        add_argument(&left, &verbs[i]);
+        add_pair(b, mu_buf_cstr(&left), verbs[i].doc);
+        mu_buf_fini(&left);
+    }
+}
+
+static bool only_looks(enum cli_verb verb)
+{
+    return verb <= CLI_INCIDENTS || verb == CLI_LOGS || verb == CLI_POOL || verb == CLI_STORE;
 }
 
 void cli_help(struct mu_buf *b, enum cli_verb verb)
@@ -304,37 +379,26 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
     if (verb != CLI_VERB_COUNT) {
         const struct verb *v = &verbs[verb];
         (void)mu_buf_addf(b, "Usage: muster %s", v->word);
+        if (verb == CLI_RUN)
+            (void)mu_buf_adds(b, " [options]");
         add_argument(b, v);
-        (void)mu_buf_addf(b, " [options]\n\n%s%s.\n",
-                          verb == CLI_DRAIN   ? "Asks the server to "
+        (void)mu_buf_addf(b, "%s\n\n%s%s.\n", verb == CLI_RUN ? "" : " [options]",
+                          takes_node(verb)    ? "Asks the server to "
                           : verb == CLI_TOKEN ? "Does this: "
-                                              : "Shows ",
+                          : only_looks(verb)  ? "Shows "
+                                              : "To ",
                           v->doc);
+        if (verb == CLI_RUN)
+            cli_add_agent_flags(b);
         cli_help_words(b, verb);
     } else {
-        (void)mu_buf_adds(b, "Usage: muster COMMAND [options]\n\nLooks at jobs and the server "
-                             "where their nodes meet.\n\nCommands:\n");
-        for (size_t i = 0; i < CLI_VERB_COUNT; i++) {
-            struct mu_buf left;
-            mu_buf_init(&left, b->mem);
-            (void)mu_buf_adds(&left, verbs[i].word);
-            add_argument(&left, &verbs[i]);
-            add_pair(b, mu_buf_cstr(&left), verbs[i].doc);
-            mu_buf_fini(&left);
-        }
+        add_commands(b);
     }
-    add_options(b);
+    add_options(b, verb);
     if (cli_takes_words(verb))
         return;
-    (void)mu_buf_addf(
-        b,
-        "\nExamples:\n"
-        "  muster status                          what runs on this machine's server\n"
-        "  muster status train --watch -r n1      follow one job until it ends\n"
-        "  muster incidents train 3               all about the third end of a round\n"
-        "  muster %-31s %s\n",
-        verb == CLI_WORKERS ? "workers train --json | jq" : "nodes -r n1:29500 --json | jq",
-        "for programs");
+    (void)mu_buf_adds(b, "\nExamples:\n");
+    cli_add_examples(b, verb);
 }
 
 bool cli_option_text(size_t i, struct mu_option_text *ret)

@@ -12,16 +12,24 @@
 #include "base/parse.h"
 #include "base/str.h"
 
-/* Verbs: X(NAME, word, argument, what it answers). Argument: NULL, or what to write behind it,
- * which may be left out, but for a NODE. */
+/* Verbs: X(NAME, word, argument, what it answers). Argument: NULL, or what to write behind it; what
+ * may be left out stands in brackets. */
 #define CLI_VERBS(X)                                                                               \
-    X(STATUS, "status", "JOB", "what runs, what failed first, and what happens next")              \
+    X(STATUS, "status", "[JOB]", "what runs, what failed first, and what happens next")            \
     X(JOBS, "jobs", NULL, "every job in a line, those that are over too")                          \
-    X(NODES, "nodes", "JOB", "every node of the living jobs, or of one job")                       \
-    X(WORKERS, "workers", "JOB", "every worker: its rank, host, process id, and how it ended")     \
-    X(INCIDENTS, "incidents", "JOB [N]",                                                           \
+    X(NODES, "nodes", "[JOB]", "every node of the living jobs, or of one job")                     \
+    X(WORKERS, "workers", "[JOB]", "every worker: its rank, host, process id, and how it ended")   \
+    X(INCIDENTS, "incidents", "[JOB [N]]",                                                         \
       "why each round ended, or all about the end that has number N")                              \
     X(DRAIN, "drain", "NODE", "let a node leave in order: all workers stop after one step")        \
+    X(RUN, "run", "[--] PROGRAM [ARG...]",                                                         \
+      "start a program on nodes of the pool, or on --hosts, and follow it to its end")             \
+    X(LOGS, "logs", "JOB", "what a job's workers printed")                                         \
+    X(ATTACH, "attach", "JOB", "follow a job as run does")                                         \
+    X(STOP, "stop", "JOB", "end a job, or take it out of the queue")                               \
+    X(RESUME, "resume", "JOB", "start a job that has ended once more, under the same id")          \
+    X(POOL, "pool", NULL, "the nodes on offer, and which jobs wait for which")                     \
+    X(UNDRAIN, "undrain", "NODE", "let a node of the pool take jobs again")                        \
     X(STORE, "store", "get|set|keys|del [KEY] [VALUE]", "keys and values of the server's store")   \
     X(TOKEN, "token", "new [FILE]", "make the token that who starts and stops jobs must have")
 #define X(NAME, word, argument, doc) CLI_##NAME,
@@ -37,13 +45,58 @@ enum cli_when {
 };
 
 #define CLI_WORDS_MAX 3
+#define CLI_ENV_MAX 256       /* --env */
+#define CLI_AGENT_ARGS_MAX 64 /* Flags for node-agent. */
+
+struct cli_agent_arg {
+    const char *flag;  /* "max-restarts", of agent_flags.c */
+    const char *value; /* NULL: a switch. */
+};
+
+/* muster run. All texts are borrowed from argv. */
+struct cli_run {
+    char *const *argv; /* The program and its arguments. */
+    uint32_t argc;
+    const char *nnodes; /* "2", "1:4"; NULL: not given. */
+    uint32_t nodes_min; /* Of nnodes. */
+    uint32_t nodes_max;
+    const char *nproc;            /* "8"; node-agent's words where there is no pool. */
+    int64_t gpus;                 /* Per node; -1: the server's choice. */
+    const char *name;             /* NULL: not given. */
+    const char *cwd;              /* NULL: not given. */
+    const char *env[CLI_ENV_MAX]; /* "K=V", or "K": as it is here. */
+    uint32_t env_count;
+    struct cli_agent_arg agent_args[CLI_AGENT_ARGS_MAX];
+    uint32_t agent_arg_count;
+    const char *hosts;    /* Over ssh; NULL: by the pool. */
+    const char *hostfile; /* Likewise. */
+    const char *agent;    /* The node-agent there; NULL: by PATH. */
+    bool detach;
+};
+
+/* muster logs and attach. */
+struct cli_logs {
+    bool follow;
+    int64_t rank;          /* -1: all. */
+    int64_t lines;         /* -1: all. */
+    int64_t since_span_ns; /* So long ago; -1: not given. */
+    int64_t since_unix_ms; /* -1: not given. */
+    const char *host;      /* NULL: all. */
+};
+
+/* muster stop. */
+struct cli_stop {
+    const char *signal; /* "SIGTERM"; NULL: the server's. */
+    int64_t grace_ns;   /* -1: the server's. */
+    bool wait;
+};
 
 struct cli_options {
     enum cli_verb verb;
     struct mu_endpoint server;
     const char *job;                  /* Borrowed from argv; NULL: not given. */
     uint32_t number;                  /* Of an incident; 0: not given. */
-    const char *node;                 /* CLI_DRAIN: host name or id. */
+    const char *node;                 /* CLI_DRAIN, CLI_UNDRAIN: host name or id. */
     int64_t drain_timeout_ns;         /* CLI_DRAIN; negative: the server's. */
     const char *token_file;           /* NULL: not given. */
     const char *words[CLI_WORDS_MAX]; /* Of commands that take some (options_words.h). */
@@ -55,6 +108,11 @@ struct cli_options {
     bool help;
     bool version;
     enum cli_when colour;
+    bool has_server; /* Named by --rdzv. */
+    uint64_t given;  /* A bit for each row of the option table. */
+    struct cli_run run;
+    struct cli_logs logs;
+    struct cli_stop stop;
 };
 
 /* Parse. `rdzv_env` is the value of MUSTER_RDZV, or NULL. With `help` or `version` set nothing else

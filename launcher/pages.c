@@ -6,6 +6,7 @@
 
 #include "base/parse.h"
 #include "launcher/answer.h"
+#include "launcher/pool_page.h"
 #include "launcher/words.h"
 
 #define ENDED_SHOWN 5 /* Of the jobs that are over, where all are shown. */
@@ -140,7 +141,7 @@ cell_trouble(struct cli_table *t, const struct mu_mem *mem, const cJSON *node, b
     mu_buf_fini(&b);
 }
 
-static void
+static uint32_t
 add_node(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const cJSON *node)
 {
     bool connected = cli_is_true(node, "connected");
@@ -158,6 +159,7 @@ add_node(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const 
         cli_cell(t, CLI_PLAIN, "");
     cell_age(t, mem, cli_number(node, "heard_ms_ago", -1));
     cell_trouble(t, mem, node, connected);
+    return 1;
 }
 
 static const char *const node_heads[] = {"JOB",   "NODE",    "HOST", "ADDRESS", "STATE",
@@ -194,8 +196,7 @@ static void add_job_nodes(struct mu_buf *out, const cJSON *job, const struct cli
             bool now = cut ? (is_calm(node) == (calm == 1)) : calm == 0;
             if (!now || (cut && shown == style->lines))
                 continue;
-            add_node(t, out->mem, NULL, node);
-            shown++;
+            shown += add_node(t, out->mem, NULL, node);
         }
     cli_table_draw(t, style, 2, out);
     cli_table_free(t);
@@ -294,6 +295,39 @@ static void add_server(struct mu_buf *out, const cJSON *answer, const char *wher
     (void)mu_buf_adds(out, "\n");
 }
 
+static int count_in_state(const cJSON *nodes, const char *state)
+{
+    const cJSON *node = NULL;
+    int n = 0;
+    cJSON_ArrayForEach(node, nodes) n += strcmp(cli_text(node, "state"), state) == 0;
+    return n;
+}
+
+/* "pool: 4 nodes, 1 idle, 1 away; 2 jobs wait: muster pool" */
+static void add_pool(struct mu_buf *out, const cJSON *answer)
+{
+    static const char *const states[] = {"idle", "draining", "away"};
+    const cJSON *pool = cli_object(answer, "pool");
+    const cJSON *nodes = cli_list(pool, "nodes");
+    int waiting = cJSON_GetArraySize(cli_list(pool, "queue"));
+    if (cJSON_GetArraySize(nodes) == 0 && waiting == 0)
+        return;
+    (void)mu_buf_adds(out, "pool: ");
+    cli_add_count(out, cJSON_GetArraySize(nodes), "node");
+    for (size_t i = 0; i < MU_COUNT(states); i++) {
+        int n = count_in_state(nodes, states[i]);
+        if (n > 0)
+            (void)mu_buf_addf(out, ", %d %s", n, states[i]);
+    }
+    if (waiting == 0) {
+        (void)mu_buf_adds(out, "; no job waits\n");
+        return;
+    }
+    (void)mu_buf_adds(out, "; ");
+    cli_add_count(out, waiting, "job");
+    (void)mu_buf_adds(out, waiting == 1 ? " waits: muster pool\n" : " wait: muster pool\n");
+}
+
 static void add_all_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_style *style)
 {
     const cJSON *job = NULL;
@@ -312,8 +346,9 @@ static void add_all_jobs(struct mu_buf *out, const cJSON *answer, const struct c
                           ended - ENDED_SHOWN);
     if (!any)
         (void)mu_buf_adds(
-            out, "\nno job yet: one begins when an agent comes, as in\n"
-                 "  node-agent --nnodes=2 --nproc-per-node=8 --rdzv=HOST:PORT ./trainer\n");
+            out, "\nno job yet: one begins when agents come, as in\n"
+                 "  node-agent --nnodes=2 --nproc-per-node=8 --rdzv=HOST:PORT ./trainer\n"
+                 "on each node, or with muster run where nodes are on offer (muster pool)\n");
 }
 
 void cli_page_status(struct mu_buf *out,
@@ -327,8 +362,10 @@ void cli_page_status(struct mu_buf *out,
     add_server(&b, answer, where);
     if (job_id != NULL)
         add_job(&b, answer, cli_job_find(answer, job_id), style);
-    else
+    else {
+        add_pool(&b, answer);
         add_all_jobs(&b, answer, style);
+    }
     cli_add_cut(out, style, mu_buf_cstr(&b));
     out->oom = out->oom || b.oom;
     mu_buf_fini(&b);
@@ -347,12 +384,42 @@ static void finish(struct mu_buf *out, struct cli_table *t, const struct cli_sty
     cli_table_free(t);
 }
 
+/* A job of the pool that waits for its nodes. */
+static void
+add_queued(struct cli_table *t, const struct mu_mem *mem, const cJSON *answer, const cJSON *q)
+{
+    const cJSON *nodes = cJSON_GetObjectItemCaseSensitive(q, "nodes");
+    cli_cell(t, CLI_BOLD, cli_text(q, "id"));
+    cli_cell(t, CLI_YELLOW, cli_text(q, "state"));
+    cli_cell(t, CLI_DIM, "-");
+    cli_cell(t, CLI_DIM, "-");
+    if (cJSON_IsNumber(nodes))
+        cli_cellf(t, CLI_PLAIN, "0/%" PRId64, cli_number(q, "nodes", 0));
+    else
+        cli_cellf(t, CLI_PLAIN, "0/%s", cli_text(q, "nodes"));
+    cli_cell(t, CLI_DIM, "-");
+    cell_age(t, mem, cli_age_ms(answer, q, "submitted_at"));
+    cli_cell(t, CLI_PLAIN, cli_text(q, "waits_for"));
+}
+
+/* Nothing but heads would be there: a person is told so, a program gets nothing. */
+static void say_nothing(struct mu_buf *out,
+                        struct cli_table *t,
+                        const struct cli_style *style,
+                        const char *sentence)
+{
+    if (style->terminal)
+        cli_add_cut(out, style, sentence);
+    cli_table_free(t);
+}
+
 void cli_page_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_style *style)
 {
     static const char *const heads[] = {"JOB",   "STATE",   "ROUND", "RESTARTS",
                                         "NODES", "WORKERS", "AGE",   "WHAT"};
     const cJSON *job = NULL;
     const cJSON *node = NULL;
+    uint32_t rows = 0;
     struct cli_table *t = cli_table_new(out->mem, heads, MU_COUNT(heads));
     if (t != NULL)
         cJSON_ArrayForEach(job, cli_list(answer, "jobs"))
@@ -376,12 +443,22 @@ void cli_page_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_sty
             cell_number(t, job, "world");
             cell_age(t, out->mem, cli_age_ms(answer, job, "created_at"));
             cli_cell(t, CLI_PLAIN, cli_text(job, "sentence"));
+            rows++;
         }
-    finish(out, t, style);
+    for (const cJSON *q = cli_queued_next(answer, NULL); t != NULL && q != NULL;
+         q = cli_queued_next(answer, q), rows++)
+        add_queued(t, out->mem, answer, q);
+    if (rows > 0 || t == NULL)
+        finish(out, t, style);
+    else
+        say_nothing(out, t, style,
+                    "no job is known here; muster run -- PROGRAM starts one, or "
+                    "node-agent on each node\n");
 }
 
-/* Calls `add` with each node that is meant. */
-typedef void
+/* Calls `add`, which returns how many rows it added, with each node that is meant. `none`: what to
+ * say where there are none. */
+typedef uint32_t
 add_fn(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const cJSON *node);
 
 static void each_node(struct mu_buf *out,
@@ -390,10 +467,12 @@ static void each_node(struct mu_buf *out,
                       const char *const *heads,
                       uint32_t head_count,
                       add_fn *add,
+                      const char *none,
                       const struct cli_style *style)
 {
     const cJSON *job = NULL;
     const cJSON *node = NULL;
+    uint32_t rows = 0;
     const cJSON *only = job_id != NULL ? cli_job_find(answer, job_id) : NULL;
     struct cli_table *t = cli_table_new(out->mem, heads, head_count);
     if (t != NULL)
@@ -401,9 +480,12 @@ static void each_node(struct mu_buf *out,
         {
             if (only != NULL ? job != only : cli_job_is_over(job))
                 continue;
-            cJSON_ArrayForEach(node, cli_list(job, "nodes")) add(t, out->mem, job, node);
+            cJSON_ArrayForEach(node, cli_list(job, "nodes")) rows += add(t, out->mem, job, node);
         }
-    finish(out, t, style);
+    if (rows > 0 || t == NULL)
+        finish(out, t, style);
+    else
+        say_nothing(out, t, style, none);
 }
 
 void cli_page_nodes(struct mu_buf *out,
@@ -411,20 +493,77 @@ void cli_page_nodes(struct mu_buf *out,
                     const char *job_id,
                     const struct cli_style *style)
 {
-    each_node(out, answer, job_id, node_heads, MU_COUNT(node_heads), add_node, style);
+    each_node(out, answer, job_id, node_heads, MU_COUNT(node_heads), add_node,
+              job_id != NULL
+                  ? "this job has no node\n"
+                  : "no job lives here, so no node is busy; muster pool shows those that "
+                    "wait for one\n",
+              style);
 }
 
-static void
+/* --- workers --- */
+
+/* How the steps of a job's workers compare. */
+struct pace {
+    const cJSON *slowest; /* NULL: fewer than two report steps, or all are level. */
+    const cJSON *host;    /* The node where that one runs. */
+    int64_t fastest_step;
+    int64_t fastest_rank;
+};
+
+static struct pace pace_of(const cJSON *job)
+{
+    struct pace p = {.fastest_step = -1};
+    const cJSON *node = NULL;
+    const cJSON *w = NULL;
+    int64_t least = INT64_MAX;
+    cJSON_ArrayForEach(node, cli_list(job, "nodes"))
+        cJSON_ArrayForEach(w, cli_list(node, "workers"))
+    {
+        int64_t step = cli_number(w, "step", -1);
+        if (step < 0)
+            continue;
+        if (step > p.fastest_step) {
+            p.fastest_step = step;
+            p.fastest_rank = cli_number(w, "rank", -1);
+        }
+        if (step < least) {
+            least = step;
+            p.slowest = w;
+            p.host = node;
+        }
+    }
+    if (p.slowest != NULL && least == p.fastest_step)
+        p.slowest = NULL;
+    return p;
+}
+
+static void cell_ending(struct cli_table *t, const cJSON *w)
+{
+    const char *signal = cli_text(w, "signal_name");
+    const char *silent = strlen(cli_text(w, "silent_since")) > strlen("2026-11-30T")
+                             ? cli_text(w, "silent_since")
+                             : "";
+    if (silent[0] != '\0')
+        cli_cellf(t, CLI_YELLOW, "silent since %.8s UTC", silent + strlen("2026-11-30T"));
+    else if (signal[0] != '\0')
+        cli_cell(t, CLI_PLAIN, signal);
+    else if (cli_number(w, "exit_code", -1) >= 0)
+        cli_cellf(t, CLI_PLAIN, "status %" PRId64, cli_number(w, "exit_code", 0));
+    else
+        cli_cell(t, CLI_PLAIN, "");
+}
+
+static uint32_t
 add_workers(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, const cJSON *node)
 {
     const cJSON *w = NULL;
+    struct pace pace = pace_of(job);
+    uint32_t rows = 0;
     (void)mem;
     cJSON_ArrayForEach(w, cli_list(node, "workers"))
     {
-        const char *signal = cli_text(w, "signal_name");
-        const char *silent = strlen(cli_text(w, "silent_since")) > strlen("2026-11-30T")
-                                 ? cli_text(w, "silent_since")
-                                 : "";
+        int64_t step = cli_number(w, "step", -1);
         cli_cell(t, CLI_PLAIN, cli_text(job, "id"));
         cell_number(t, w, "rank");
         cli_cell(t, CLI_PLAIN, cli_text(node, "host"));
@@ -432,15 +571,36 @@ add_workers(struct cli_table *t, const struct mu_mem *mem, const cJSON *job, con
         cell_number(t, w, "pid");
         cell_state(t, cli_text(w, "state"));
         cell_number(t, w, "step");
-        if (silent[0] != '\0')
-            cli_cellf(t, CLI_YELLOW, "silent since %.8s UTC", silent + strlen("2026-11-30T"));
-        else if (signal[0] != '\0')
-            cli_cell(t, CLI_PLAIN, signal);
-        else if (cli_number(w, "exit_code", -1) >= 0)
-            cli_cellf(t, CLI_PLAIN, "status %" PRId64, cli_number(w, "exit_code", 0));
+        if (step >= 0 && pace.slowest != NULL)
+            cli_cellf(t, w == pace.slowest ? CLI_YELLOW : CLI_PLAIN, "%" PRId64,
+                      pace.fastest_step - step);
         else
             cli_cell(t, CLI_PLAIN, "");
+        cell_ending(t, w);
+        rows++;
     }
+    return rows;
+}
+
+/* "train: rank 3 on n2 is the slowest, 12 steps behind rank 0" */
+static void add_slowest(struct mu_buf *out, const cJSON *job, const struct cli_style *style)
+{
+    struct pace pace = pace_of(job);
+    struct mu_buf b;
+    if (pace.slowest == NULL)
+        return;
+    mu_buf_init(&b, out->mem);
+    (void)mu_buf_addf(&b, "%s: rank %" PRId64 " on %s is the slowest, ", cli_text(job, "id"),
+                      cli_number(pace.slowest, "rank", -1), cli_text(pace.host, "host"));
+    cli_add_count(&b, pace.fastest_step - cli_number(pace.slowest, "step", 0), "step");
+    (void)mu_buf_addf(&b, " behind rank %" PRId64, pace.fastest_rank);
+    struct mu_buf line;
+    mu_buf_init(&line, out->mem);
+    cli_add_coloured(&line, style, CLI_YELLOW, mu_buf_cstr(&b));
+    (void)mu_buf_adds(&line, "\n");
+    cli_add_cut(out, style, mu_buf_cstr(&line));
+    mu_buf_fini(&line);
+    mu_buf_fini(&b);
 }
 
 void cli_page_workers(struct mu_buf *out,
@@ -448,6 +608,16 @@ void cli_page_workers(struct mu_buf *out,
                       const char *job_id,
                       const struct cli_style *style)
 {
-    static const char *const heads[] = {"JOB", "RANK", "HOST", "LOCAL", "PID", "STATE", "STEP", ""};
-    each_node(out, answer, job_id, heads, MU_COUNT(heads), add_workers, style);
+    static const char *const heads[] = {"JOB",   "RANK", "HOST",   "LOCAL", "PID",
+                                        "STATE", "STEP", "BEHIND", ""};
+    const cJSON *only = job_id != NULL ? cli_job_find(answer, job_id) : NULL;
+    const cJSON *job = NULL;
+    each_node(out, answer, job_id, heads, MU_COUNT(heads), add_workers,
+              job_id != NULL
+                  ? "this job has no worker now\n"
+                  : "no worker runs here: muster jobs shows what waits and what is over\n",
+              style);
+    cJSON_ArrayForEach(job, cli_list(answer, "jobs")) if (only != NULL ? job == only
+                                                                       : !cli_job_is_over(job))
+        add_slowest(out, job, style);
 }

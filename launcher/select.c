@@ -1,6 +1,7 @@
 #include "launcher/select.h"
 
 #include "launcher/answer.h"
+#include "launcher/pool_page.h"
 
 /* Copies `item` behind the list. Returns the copy, or NULL. */
 static cJSON *add_copy(cJSON *list, const cJSON *item)
@@ -23,6 +24,9 @@ static bool add_jobs(cJSON *list, const cJSON *answer)
             return false;
         cJSON_DeleteItemFromObjectCaseSensitive(copy, "nodes");
     }
+    for (const cJSON *q = cli_queued_next(answer, NULL); q != NULL; q = cli_queued_next(answer, q))
+        if (add_copy(list, q) == NULL)
+            return false;
     return true;
 }
 
@@ -70,6 +74,10 @@ cJSON *cli_select(const cJSON *answer, enum cli_verb verb, const char *job_id)
 {
     if (verb == CLI_STATUS)
         return cJSON_Duplicate(job_id != NULL ? cli_job_find(answer, job_id) : answer, true);
+    if (verb == CLI_POOL) {
+        const cJSON *pool = cli_object(answer, "pool");
+        return pool != NULL ? cJSON_Duplicate(pool, true) : cJSON_CreateObject();
+    }
     cJSON *list = cJSON_CreateArray();
     if (list == NULL)
         return NULL;

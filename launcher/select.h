@@ -7,7 +7,8 @@
 
 #include "launcher/options.h"
 
-/* status: the whole answer, or the job. jobs: a list of jobs without their nodes. nodes: a list of
+/* status: the whole answer, or the job. jobs: a list of jobs without their nodes, and those in
+ * the queue of the pool. pool: its nodes and its queue. nodes: a list of
  * nodes, each with its "job". workers: a list of workers, each with its "job", "host" and
  * "node_rank". incidents: nothing, as they are another answer. A new tree, the caller's; NULL
  * without memory. job_id as in pages.h. */

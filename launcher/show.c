@@ -13,6 +13,7 @@
 #include "launcher/http.h"
 #include "launcher/incidents.h"
 #include "launcher/pages.h"
+#include "launcher/pool_page.h"
 #include "launcher/select.h"
 
 #define LINES_ELSEWHERE 40 /* Of a job's nodes, where there is no terminal whose height says. */
@@ -27,14 +28,19 @@ struct view {
     bool drawn;
 };
 
+bool cli_wants_colour(void)
+{
+    const char *no = getenv("NO_COLOR");
+    const char *term = getenv("TERM");
+    return (no == NULL || no[0] == '\0') && (term == NULL || strcmp(term, "dumb") != 0);
+}
+
 static struct cli_style style_of(const struct view *v)
 {
     struct winsize size = {0};
-    const char *no = getenv("NO_COLOR");
-    const char *term = getenv("TERM");
-    bool wanted =
-        v->terminal && (no == NULL || no[0] == '\0') && (term == NULL || strcmp(term, "dumb") != 0);
-    struct cli_style s = {.colour =
+    bool wanted = v->terminal && cli_wants_colour();
+    struct cli_style s = {.terminal = v->terminal,
+                          .colour =
                               v->o->colour == CLI_ALWAYS || (v->o->colour == CLI_AUTO && wanted)};
     if (v->terminal && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0)
         s.width = size.ws_col;
@@ -104,10 +110,19 @@ static int draw_text(struct view *v, const cJSON *answer, const char *trouble, s
     case CLI_WORKERS:
         cli_page_workers(&v->plain, answer, v->o->job, &style);
         break;
+    case CLI_POOL:
+        cli_page_pool(&v->plain, answer, &style);
+        break;
     case CLI_INCIDENTS: /* From other answers: show_incidents(). */
-    case CLI_DRAIN:     /* It shows nothing: drain.c. */
     case CLI_STORE:     /* store.c */
     case CLI_TOKEN:     /* token.c */
+    case CLI_DRAIN:     /* These show no page. */
+    case CLI_RUN:
+    case CLI_LOGS:
+    case CLI_ATTACH:
+    case CLI_STOP:
+    case CLI_RESUME:
+    case CLI_UNDRAIN:
     case CLI_VERB_COUNT:
         break;
     }

@@ -8,4 +8,7 @@
  * succeeded and 1 when it failed. */
 int cli_show(const struct cli_options *o);
 
+/* Does the environment of this process want colours on a terminal? */
+bool cli_wants_colour(void);
+
 #endif

@@ -21,6 +21,7 @@ enum cli_colour {
 /* How a page is drawn. */
 struct cli_style {
     bool colour;
+    bool terminal;  /* A person looks: where there is nothing to show, that is said. */
     uint32_t width; /* Columns of the terminal: longer lines are cut; 0: no limit. */
     uint32_t lines; /* Lines that a list may take before it is cut short; 0: no limit. */
 };

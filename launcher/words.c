@@ -85,3 +85,60 @@ void cli_add_plain(struct mu_buf *b, const char *text)
         i += len > 0 ? len : 1;
     }
 }
+
+int cli_moment_parse(const char *text, int64_t *ret_ms)
+{
+    static const char whole[] = "dddd-dd-ddT00:00:00.000Z";
+    static const size_t lengths[] = {10, 16, 19, 23};
+    char padded[sizeof whole];
+    size_t n = strlen(text);
+    if (n > 10 && text[n - 1] == 'Z')
+        n--;
+    for (size_t i = 0; i < MU_COUNT(lengths); i++) {
+        if (n != lengths[i])
+            continue;
+        memcpy(padded, whole, sizeof whole);
+        memcpy(padded, text, n);
+        return cli_time_parse(padded, ret_ms);
+    }
+    return -EINVAL;
+}
+
+/* Bytes of the escape sequence at p: ESC [ ... letter, ESC ] ... BEL, or ESC and what follows. */
+static size_t escape_len(const char *p)
+{
+    size_t n = 2;
+    if (p[1] == '\0')
+        return 1;
+    if (p[1] == '[') {
+        while (p[n] >= 0x20 && p[n] < 0x40)
+            n++;
+        return n + (p[n] != '\0');
+    }
+    if (p[1] == ']') {
+        while (p[n] != '\0' && p[n] != '\a' && p[n] != '\033')
+            n++;
+        return n + (p[n] == '\a');
+    }
+    return n;
+}
+
+void cli_add_clean_line(struct mu_buf *b, const char *text)
+{
+    size_t n = strlen(text);
+    while (n > 0 && text[n - 1] == '\r')
+        n--;
+    size_t i = n;
+    while (i > 0 && text[i - 1] != '\r')
+        i--;
+    while (i < n) {
+        size_t len = mu_shown_len(text + i, n - i);
+        if (text[i] == '\033') {
+            i += escape_len(text + i);
+            continue;
+        }
+        if (len > 0 || text[i] == '\t')
+            (void)mu_buf_add(b, text + i, len > 0 ? len : 1);
+        i += len > 0 ? len : 1;
+    }
+}

@@ -154,14 +154,14 @@ static void bash_walk(struct mu_buf *out, const struct completed *c)
                            "        [[ $word == = && $wants ]] && continue\n"
                            "        [[ $wants ]] && { wants=; continue; }\n"
                            "        case $word in\n"
-                           "        --) program=1; break ;;\n"
+                           "        --) program=${program:-1}; break ;;\n"
                            "        --*=*) ;;\n"
                            "        -*) case ${word//_/-} in\n"
                            "            ");
     add_valued(out, c, " | ");
     (void)mu_buf_adds(out, ") wants=${word//_/-} ;;\n"
                            "            esac ;;\n"
-                           "        *) program=1");
+                           "        *) program=${program:-$word}");
     (void)mu_buf_adds(out, c->starts_program ? "; break" : "");
     (void)mu_buf_adds(out, " ;;\n"
                            "        esac\n"
@@ -196,7 +196,8 @@ void completion_bash(struct mu_buf *out, const struct completed *c)
     if (c->commands != NULL)
         (void)mu_buf_addf(out,
                           "        [[ $cur != -* && ! $program ]] &&\n"
-                          "            mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$cur\")\n",
+                          "            mapfile -t COMPREPLY < <(compgen -W '%s' -- \"$cur\")\n"
+                          "        [[ $cur != -* && $program == run ]] && compopt -o default\n",
                           c->commands);
     (void)mu_buf_adds(out, "        ;;\n    esac\n"
                            "    [[ ! $glued ]] || COMPREPLY=(\"${COMPREPLY[@]/#/$glued}\")\n"
@@ -264,7 +265,10 @@ void completion_zsh(struct mu_buf *out, const struct completed *c)
                           " \\\n    '1:program:{_alternative \"files:file:_files\" "
                           "\"commands:command:_command_names -e\"}' \\\n    '*:argument:_files'");
     if (c->commands != NULL)
-        (void)mu_buf_addf(out, " \\\n    '1:command:(%s)' \\\n    '2:job:()'", c->commands);
+        (void)mu_buf_addf(out,
+                          " \\\n    '1:command:(%s)' \\\n"
+                          "    '*:job or program:{[[ ${words[(r)run]} == run ]] && _files}'",
+                          c->commands);
     (void)mu_buf_adds(out, "\n");
 }
 
@@ -344,8 +348,10 @@ void completion_fish(struct mu_buf *out, const struct completed *c)
     else
         (void)mu_buf_addf(out, "complete -c %s -f\n", c->name);
     if (c->commands != NULL)
-        (void)mu_buf_addf(out, "complete -c %s -n __fish_use_subcommand -a '%s'\n", c->name,
-                          c->commands);
+        (void)mu_buf_addf(out,
+                          "complete -c %s -n __fish_use_subcommand -a '%s'\n"
+                          "complete -c %s -n '__fish_seen_subcommand_from run' -F\n",
+                          c->name, c->commands, c->name);
     for (size_t i = 0; c->option(i, &o); i++)
         fish_option(out, c, &o);
 }

@@ -163,6 +163,11 @@ static void uncounted(const struct job *j, struct mu_buf *b)
     mu_buf_fini(&hosts);
 }
 
+static const char *s_are(uint32_t count)
+{
+    return count == 1 ? " is" : "s are";
+}
+
 static void gathering_sentence(const struct job *j, int64_t now_ns, struct mu_buf *b)
 {
     if (!j->has_spec) {
@@ -173,12 +178,12 @@ static void gathering_sentence(const struct job *j, int64_t now_ns, struct mu_bu
         (void)mu_buf_addf(b, "%u of %u nodes are here", j->waiting, j->nodes_min);
     else if (job_hears_out(j, now_ns))
         (void)mu_buf_addf(b,
-                          "%u nodes are here; the server was restarted and hears out nodes of a "
+                          "%u node%s here; the server was restarted and hears out nodes of a "
                           "running round first",
-                          j->waiting);
+                          j->waiting, s_are(j->waiting));
     else
-        (void)mu_buf_addf(b, "%u nodes are here, up to %u may still come", j->waiting,
-                          j->nodes_max);
+        (void)mu_buf_addf(b, "%u node%s here, up to %u may still come", j->waiting,
+                          s_are(j->waiting), j->nodes_max);
     if (j->waiting > 0) {
         (void)mu_buf_adds(b, " (");
         (void)name_hosts(j, roster_eligible, b);
@@ -200,7 +205,8 @@ static void wait_sentence(
     (void)mu_buf_addf(b, "round %u %s", j->round, what);
     size_t before = b->n;
     if (name_hosts(j, test, b) == 0)
-        (void)mu_buf_addf(b, "%u nodes that did not come back", j->pending);
+        (void)mu_buf_addf(b, "%u node%s that did not come back", j->pending,
+                          j->pending == 1 ? "" : "s");
     MU_ASSERT(b->n > before || b->oom);
     (void)mu_buf_addf(b, " for %" PRId64 " s", (now_ns - j->since_ns) / NS_PER_S);
     for (uint32_t i = 0; i < j->node_cap; i++) {
@@ -238,8 +244,8 @@ static void running_sentence(const struct job *j, int64_t now_ns, struct mu_buf 
         beginning_sentence(j, now_ns, b);
         return;
     }
-    (void)mu_buf_addf(b, "round %u runs: %u workers on %u nodes (", j->round, j->world,
-                      j->round_nodes);
+    (void)mu_buf_addf(b, "round %u runs: %u worker%s on %u node%s (", j->round, j->world,
+                      j->world == 1 ? "" : "s", j->round_nodes, j->round_nodes == 1 ? "" : "s");
     (void)name_hosts(j, is_member, b);
     (void)mu_buf_adds(b, ")");
     struct mu_buf cut;

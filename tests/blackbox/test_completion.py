@@ -120,6 +120,7 @@ LINES = [
     ("a command", f"muster sta{TAB}tra", ["status", "tra"]),
     ("a flag behind a command", f"muster nodes --js{TAB}x", ["nodes", "--json", "x"]),
     ("a word behind a command", f"muster status --color al{TAB}--wat{TAB}x", ["status", "--color", "always", "--watch", "x"]),
+    ("a program behind run", f"muster run -- trai{TAB}x", ["run", "--", "training.py", "x"]),
     ("the server's flags", f"rdzv-server --max-c{TAB}7", ["--max-connections", "7"]),
     ("the server's words", f"rdzv-server --log-level=war{TAB}--log-fo{TAB}js{TAB}x", ["--log-level=warning", "--log-format", "json", "x"]),
 ]
@@ -177,6 +178,7 @@ def fish(share, tmp_path_factory):
     ("rdzv-server trai", []),
     ("muster sta", ["status"]),
     ("muster status --ti", ["--timeout"]),
+    ("muster run trai", ["training.py"]),
     ("rdzv-server --port-file trai", ["training.py"]),
 ])
 def test_fish_offers(fish, line, wanted):

@@ -64,6 +64,58 @@ static void the_server_comes_from_the_option_then_the_variable_then_here(void **
     assert_non_null(strstr(err.msg, "MUSTER_RDZV"));
 }
 
+static void run_takes_its_own_and_passes_on_the_agents(void **state)
+{
+    struct cli_options o;
+    struct mu_err err;
+    (void)state;
+    assert_int_equal(parse(&o,
+                           ARGV("-r", "n1", "run", "--nnodes=1:4", "--nproc_per_node=8", "--name",
+                                "train", "--env=A=b=c", "--env", "PATH", "--max_restarts=3",
+                                "--tee", "3", "-m", "-d", "./t", "--name=x", "--", "-d"),
+                           NULL, &err),
+                     0);
+    assert_int_equal(o.verb, CLI_RUN);
+    assert_string_equal(o.run.nnodes, "1:4");
+    assert_string_equal(o.run.nproc, "8");
+    assert_string_equal(o.run.name, "train");
+    assert_int_equal(o.run.env_count, 2);
+    assert_string_equal(o.run.env[0], "A=b=c");
+    assert_int_equal(o.run.agent_arg_count, 3);
+    assert_string_equal(o.run.agent_args[0].flag, "max-restarts");
+    assert_string_equal(o.run.agent_args[0].value, "3");
+    assert_string_equal(o.run.agent_args[1].value, "3");
+    assert_string_equal(o.run.agent_args[2].flag, "module");
+    assert_null(o.run.agent_args[2].value);
+    assert_true(o.run.detach && o.run.gpus == -1);
+    assert_int_equal(o.run.argc, 4);
+    assert_string_equal(o.run.argv[0], "./t");
+    assert_string_equal(o.run.argv[3], "-d");
+    assert_int_equal(parse(&o, ARGV("run", "--", "-odd-"), NULL, &err), 0);
+    assert_string_equal(o.run.argv[0], "-odd-");
+    assert_int_equal(parse(&o, ARGV("run", "--drain-timeout=9", "x"), NULL, &err), 0);
+    assert_string_equal(o.run.agent_args[0].flag, "drain-timeout");
+    assert_int_equal(parse(&o, ARGV("run", "--hosts=a", "--nproc-per-node=gpu", "x"), NULL, &err),
+                     0);
+}
+
+static void logs_and_stop_take_times(void **state)
+{
+    struct cli_options o;
+    struct mu_err err;
+    (void)state;
+    assert_int_equal(
+        parse(&o, ARGV("logs", "-f", "train", "--since=10m", "-n5", "--rank=0"), NULL, &err), 0);
+    assert_true(o.logs.follow && o.logs.lines == 5 && o.logs.rank == 0);
+    assert_true(o.logs.since_span_ns == INT64_C(600000000000) && o.logs.since_unix_ms == -1);
+    assert_int_equal(parse(&o, ARGV("logs", "train", "--since", "1970-01-02"), NULL, &err), 0);
+    assert_true(o.logs.since_unix_ms == 86400000 && o.logs.since_span_ns == -1);
+    assert_int_equal(
+        parse(&o, ARGV("stop", "train", "--signal=KILL", "--grace=0.5", "--wait"), NULL, &err), 0);
+    assert_string_equal(o.stop.signal, "SIGKILL");
+    assert_true(o.stop.grace_ns == 500000000 && o.stop.wait);
+}
+
 static void watch_does_not_eat_the_job(void **state)
 {
     struct cli_options o;
@@ -107,6 +159,32 @@ static void a_wrong_line_is_one_sentence(void **state)
         {{"store", "set", "k"}, "muster store set takes KEY VALUE"},
         {{"store", "put"}, "does not know \"put\""},
         {{"store", "get", ""}, "the key is empty"},
+        {{"run"}, "muster run needs a program"},
+        {{"run", "--", NULL}, "muster run needs a program"},
+        {{"run", "--nnodes=0", "x"}, "--nnodes"},
+        {{"run", "--nnodes=4:1", "x"}, "may not be greater"},
+        {{"run", "--nnodes=a", "x"}, "--nnodes"},
+        {{"run", "--nproc-per-node=auto", "x"}, "goes with hosts alone"},
+        {{"run", "--gpus-per-node=-1", "x"}, "--gpus-per-node"},
+        {{"run", "--name=a b", "x"}, "is no name for a job"},
+        {{"run", "--cwd=here", "x"}, "does not begin with /"},
+        {{"run", "--env=1A=x", "x"}, "is no name of a variable"},
+        {{"run", "--env==x", "x"}, "is no name of a variable"},
+        {{"run", "--max-restart=3", "x"}, "is not an option"},
+        {{"run", "--no-python=1", "x"}, "--no-python takes no value"},
+        {{"run", "--max-restarts"}, "--max-restarts needs a value"},
+        {{"run", "--watch", "x"}, "--watch does not go with muster run"},
+        {{"run", "--follow", "x"}, "--follow does not go with muster run"},
+        {{"run", "--agent=/x", "x"}, "--agent goes with"},
+        {{"status", "--rank=3"}, "--rank does not go with muster status"},
+        {{"drain", "--nnodes=3", "x"}, "--nnodes does not go with muster drain"},
+        {{"logs"}, "muster logs needs a job"},
+        {{"logs", "a", "b"}, "one too many"},
+        {{"logs", "a", "--since=10"}, "--since: \"10\" is neither"},
+        {{"logs", "a", "--rank=x"}, "--rank"},
+        {{"stop", "a", "--signal=HUP"}, "is not SIGTERM, SIGINT or SIGKILL"},
+        {{"resume"}, "muster resume needs a job"},
+        {{"pool", "a"}, "takes no argument"},
     };
     (void)state;
     for (size_t i = 0; i < MU_COUNT(wrong); i++) {
@@ -168,6 +246,8 @@ int main(void)
         cmocka_unit_test(words_of_a_command_are_its_own),
         cmocka_unit_test(what_is_given_is_taken),
         cmocka_unit_test(the_server_comes_from_the_option_then_the_variable_then_here),
+        cmocka_unit_test(run_takes_its_own_and_passes_on_the_agents),
+        cmocka_unit_test(logs_and_stop_take_times),
         cmocka_unit_test(watch_does_not_eat_the_job),
         cmocka_unit_test(a_wrong_line_is_one_sentence),
         cmocka_unit_test(help_names_every_command_and_option),

@@ -155,6 +155,33 @@ static void jobs_nodes_and_workers_are_lines(void **state)
     cJSON_Delete(answer);
 }
 
+static void the_slowest_rank_is_named(void **state)
+{
+    static const char text[] =
+        "{\"version\":\"0.1.0\",\"jobs\":[{\"id\":\"train\",\"state\":\"running\",\"nodes\":["
+        "{\"host\":\"n1\",\"workers\":[{\"rank\":0,\"step\":120,\"state\":\"running\"},"
+        "{\"rank\":1,\"step\":119,\"state\":\"running\"}]},"
+        "{\"host\":\"n2\",\"workers\":[{\"rank\":2,\"step\":108,\"state\":\"running\"},"
+        "{\"rank\":3,\"state\":\"running\"}]}]}]}";
+    struct mu_buf b;
+    struct mu_err err = {0};
+    const struct cli_style style = {0};
+    cJSON *answer = cli_answer_parse(text, sizeof text - 1, "n1:29500", &err);
+    (void)state;
+    assert_non_null(answer);
+    mu_buf_init(&b, mu_mem_default());
+    cli_page_workers(&b, answer, NULL, &style);
+    assert_string_equal(mu_buf_cstr(&b),
+                        "JOB    RANK  HOST  LOCAL  PID  STATE    STEP  BEHIND\n"
+                        "train  0     n1    -      -    running  120   0\n"
+                        "train  1     n1    -      -    running  119   1\n"
+                        "train  2     n2    -      -    running  108   12\n"
+                        "train  3     n2    -      -    running  -\n"
+                        "train: rank 2 on n2 is the slowest, 12 steps behind rank 0\n");
+    mu_buf_fini(&b);
+    cJSON_Delete(answer);
+}
+
 static void what_others_wrote_moves_no_cursor(void **state)
 {
     struct mu_buf b;
@@ -312,6 +339,7 @@ int main(void)
         cmocka_unit_test(in_a_long_list_trouble_comes_first),
         cmocka_unit_test(one_incident_is_one_screen),
         cmocka_unit_test(jobs_nodes_and_workers_are_lines),
+        cmocka_unit_test(the_slowest_rank_is_named),
         cmocka_unit_test(what_others_wrote_moves_no_cursor),
         cmocka_unit_test(a_strange_answer_breaks_nothing),
         cmocka_unit_test(json_keeps_the_servers_names),
