@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "launcher/options.h"
 #include "rendezvous/job/job.h"
+#include "rendezvous/server/metrics.h"
 #include "rendezvous/server/options.h"
 #include "tools/completion.h"
 
@@ -22,6 +23,7 @@ static const struct {
     {"job", job_dot},
     {"life", life_dot},
     {"chaos", chaos_describe},
+    {"metrics", srv_metrics_describe},
     {"node-agent-options", agent_options_man},
 };
 

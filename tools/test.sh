@@ -57,7 +57,8 @@ else
     tools/deps.sh test || give_up "packages are missing"
     MUSTER_TORCH_PYTHON=$(tools/venv.sh) || give_up "no virtual environment with PyTorch"
     MUSTER_FRAMEWORKS_PYTHON=$(tools/venv.sh --frameworks) || give_up "no virtual environment with accelerate, Lightning and transformers"
-    export MUSTER_TORCH_PYTHON MUSTER_FRAMEWORKS_PYTHON
+    MUSTER_PROMTOOL=$(tools/promtool.sh) || give_up "no promtool"
+    export MUSTER_PROMTOOL MUSTER_TORCH_PYTHON MUSTER_FRAMEWORKS_PYTHON
 fi
 
 if [[ $fast ]]; then

@@ -116,7 +116,8 @@ def test_hostile_texts_stay_valid_json(server, schema):
 
 
 def test_healthz(server):
-    assert server.get("/healthz") == (200, server.get("/healthz")[1], b'{"status":"ok"}\n')
+    code, _, body = server.get("/healthz")
+    assert (code, body) == (200, b'{"status":"ok"}\n')
 
 
 def test_head_has_no_body(server):
@@ -132,8 +133,8 @@ def test_other_methods_are_refused(server, method):
 
 def test_unknown_path_names_the_known_ones(server):
     code, _, body = server.get("/nope?x=1")
-    assert code == 404 and json.loads(body)["paths"] == [
-        "/healthz", "/status", "/jobs/{id}/incidents", "/nodes/{node}/drain"]
+    paths = json.loads(body)["paths"]
+    assert code == 404 and {"/healthz", "/status", "/jobs/{id}/incidents", "/nodes/{node}/drain"} <= set(paths) and len(paths) == len(set(paths))
 
 
 def test_kept_connection_answers_again(server):
