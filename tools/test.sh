@@ -58,7 +58,8 @@ else
     MUSTER_TORCH_PYTHON=$(tools/venv.sh) || give_up "no virtual environment with PyTorch"
     MUSTER_FRAMEWORKS_PYTHON=$(tools/venv.sh --frameworks) || give_up "no virtual environment with accelerate, Lightning and transformers"
     MUSTER_PROMTOOL=$(tools/promtool.sh) || give_up "no promtool"
-    export MUSTER_PROMTOOL MUSTER_TORCH_PYTHON MUSTER_FRAMEWORKS_PYTHON
+    MUSTER_API_PYTHON=$(tools/venv.sh --api) || give_up "no virtual environment with Schemathesis"
+    export MUSTER_API_PYTHON MUSTER_PROMTOOL MUSTER_TORCH_PYTHON MUSTER_FRAMEWORKS_PYTHON
 fi
 
 if [[ $fast ]]; then

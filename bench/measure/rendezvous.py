@@ -152,8 +152,9 @@ def reader_of_events(port):
     got = []
 
     def read(sock):
-        while part := sock.recv(1 << 20):
-            got.append(len(part))
+        with suppress(OSError):  # The server ends with bytes on their way.
+            while part := sock.recv(1 << 20):
+                got.append(len(part))
 
     with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
         sock.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
