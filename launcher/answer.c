@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/date.h"
 #include "launcher/words.h"
 
 cJSON *cli_answer_parse(const char *body, size_t n, const char *where, struct mu_err *err)
@@ -60,6 +61,30 @@ int64_t cli_age_ms(const cJSON *answer, const cJSON *o, const char *key)
         cli_time_parse(cli_text(o, key), &then) < 0)
         return -1;
     return now > then ? now - then : 0;
+}
+
+static void add_number(cJSON *o, const char *key, double n)
+{
+    cJSON *v = cJSON_GetObjectItemCaseSensitive(o, key);
+    if (cJSON_IsNumber(v))
+        (void)cJSON_SetNumberHelper(v, v->valuedouble + n);
+}
+
+void cli_answer_age(cJSON *answer, int64_t ms)
+{
+    char text[32];
+    int64_t now = 0;
+    cJSON *job = NULL;
+    cJSON *node = NULL;
+    if (cli_time_parse(cli_text(answer, "now"), &now) == 0)
+        (void)cJSON_SetValuestring(cJSON_GetObjectItemCaseSensitive(answer, "now"),
+                                   mu_date(now + ms, text));
+    add_number(answer, "uptime_s", (double)ms / 1e3);
+    cJSON_ArrayForEach(job, cJSON_GetObjectItemCaseSensitive(answer, "jobs"))
+    {
+        cJSON_ArrayForEach(node, cJSON_GetObjectItemCaseSensitive(job, "nodes"))
+            add_number(node, "heard_ms_ago", (double)ms);
+    }
 }
 
 bool cli_job_is_over(const cJSON *job)

@@ -24,6 +24,9 @@ const cJSON *cli_object(const cJSON *o, const char *key); /* NULL when absent or
 /* Milliseconds from the time under `key` to the answer's own "now"; -1 when it is not known. */
 int64_t cli_age_ms(const cJSON *answer, const cJSON *o, const char *key);
 
+/* Let `ms` pass in it: its "now", its uptime, and since when each node was heard. */
+void cli_answer_age(cJSON *answer, int64_t ms);
+
 /* succeeded, or failed. */
 bool cli_job_is_over(const cJSON *job);
 

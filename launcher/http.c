@@ -94,12 +94,17 @@ const char *cli_http_where(const struct cli_http *h)
     return h->where;
 }
 
-static int explain(struct cli_http *h, CURLcode code, int64_t timeout_ns, struct mu_err *err)
+void *cli_http_handle(const struct cli_http *h)
 {
-    const char *why = h->why[0] != '\0' ? h->why : curl_easy_strerror(code);
+    return h->curl;
+}
+
+int cli_http_explain(struct cli_http *h, int code, int64_t timeout_ns, struct mu_err *err)
+{
+    const char *why = h->why[0] != '\0' ? h->why : curl_easy_strerror((CURLcode)code);
     long sys = 0;
     (void)curl_easy_getinfo(h->curl, CURLINFO_OS_ERRNO, &sys);
-    switch ((int)code) { /* curl's list is longer than what a GET meets. */
+    switch (code) { /* curl's list is longer than what a GET meets. */
     case CURLE_COULDNT_RESOLVE_HOST:
         return mu_err_set(
             err, -ENOENT,
@@ -138,7 +143,7 @@ static int perform(struct cli_http *h,
     (void)curl_easy_setopt(h->curl, CURLOPT_TIMEOUT_MS, ms > 0 ? ms : 1);
     CURLcode code = curl_easy_perform(h->curl);
     if (code != CURLE_OK)
-        return explain(h, code, timeout_ns, err);
+        return cli_http_explain(h, (int)code, timeout_ns, err);
     (void)curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, ret);
     return 0;
 }
@@ -332,7 +337,7 @@ enum cli_flow cli_stream_wait(
         return CLI_FLOWS;
     if (m->data.result == CURLE_OK)
         return CLI_ENDED;
-    (void)explain(st->h, m->data.result, st->connect_ns, err);
+    (void)cli_http_explain(st->h, (int)m->data.result, st->connect_ns, err);
     return CLI_BROKEN;
 }
 

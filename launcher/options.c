@@ -115,8 +115,8 @@ static int set_version(struct cli_options *o, const char *text, struct mu_err *e
 /* clang-format off */
 static const struct option options[] = {
     {"rdzv", 'r', "HOST[:PORT]", set_rdzv, "the rdzv-server to ask, or the node-agent that hosts the rendezvous; default $MUSTER_RDZV, else localhost:29500", 0},
-    {"watch", 'w', "[SECONDS]", set_watch, "show it again and again, every second or as often as said; with a JOB until it ends, with its outcome as exit status", OF(STATUS) | OF(JOBS) | OF(NODES) | OF(WORKERS) | OF(INCIDENTS) | OF(POOL)},
-    {"json", 'j', NULL, set_json, "as JSON, with the names of docs/status.md and docs/incidents.md; with --watch one line each time", 0},
+    {"watch", 'w', "[SECONDS]", set_watch, "show it anew at each change, and ages every second or as often as said; with a JOB until it ends, with its outcome as exit status", OF(STATUS) | OF(JOBS) | OF(NODES) | OF(WORKERS) | OF(INCIDENTS) | OF(POOL)},
+    {"json", 'j', NULL, set_json, "as JSON, with the names of docs/status.md and docs/incidents.md; with --watch one line at each change", 0},
     {"timeout", 't', "SECONDS", set_timeout, "how long an answer may take; default 5", 0},
     {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several", ~(OF(JOBS) | OF(RUN) | OF(POOL) | OF(UNDRAIN))},
     {"drain-timeout", 0, "SECONDS", set_drain_timeout, "for drain: how long until the node leaves in any case; default 60", OF(DRAIN)},

@@ -15,6 +15,7 @@
 #include "launcher/pages.h"
 #include "launcher/pool_page.h"
 #include "launcher/select.h"
+#include "launcher/events.h"
 
 #define LINES_ELSEWHERE 40 /* Of a job's nodes, where there is no terminal whose height says. */
 
@@ -23,7 +24,10 @@ struct view {
     struct cli_http *http;
     struct mu_buf body;
     struct mu_buf page;
-    struct mu_buf plain; /* The page before the terminal's codes. */
+    struct mu_buf plain;       /* The page before the terminal's codes. */
+    struct cli_events *stream; /* NULL: none is open. */
+    int64_t told_ns;           /* Of when the answer that is shown is. */
+    bool polls;                /* The server is older than its streams, or has too many. */
     bool terminal;
     bool drawn;
 };
@@ -188,21 +192,76 @@ static cJSON *ask(struct view *v, struct mu_err *err)
     return cli_answer_parse(v->body.p, v->body.n, cli_http_where(v->http), err);
 }
 
+enum news {
+    NEWS_CHANGED, /* There is another answer. */
+    NEWS_NONE,    /* Only ages are not as they were. */
+    NEWS_AWAY     /* The server is away; err has the sentence. */
+};
+
+static enum news asked(struct view *v, cJSON **ret, struct mu_err *err)
+{
+    *ret = ask(v, err);
+    return *ret != NULL ? NEWS_CHANGED : NEWS_AWAY;
+}
+
+/* Wait for what is to be drawn next: for an event, or, where the server has none, for the time to
+ * ask again. */
+static enum news await(struct view *v, cJSON **ret, struct mu_err *err)
+{
+    *ret = NULL;
+    if (v->polls) {
+        rest(v->o->interval_ns);
+        return asked(v, ret, err);
+    }
+    if (v->stream == NULL)
+        v->stream = cli_events_new(v->http, "/v1/events", v->o->timeout_ns, err);
+    int r =
+        v->stream != NULL ? cli_events_next(v->stream, v->o->interval_ns, &v->body, err) : -ENOMEM;
+    if (r == 0)
+        return NEWS_NONE;
+    if (r > 0)
+        *ret = cli_answer_parse(v->body.p, v->body.n, cli_http_where(v->http), err);
+    if (*ret != NULL)
+        return NEWS_CHANGED;
+    cli_events_free(v->stream);
+    v->stream = NULL;
+    v->polls = r == -ENODATA;
+    if (v->polls)
+        return asked(v, ret, err);
+    rest(v->o->interval_ns);
+    return NEWS_AWAY;
+}
+
+/* Draw it as it is now, older by the time that has passed. */
+static int draw_older(struct view *v, cJSON *answer, struct mu_err *err)
+{
+    int64_t now_ns = mu_now_ns();
+    if (v->o->json)
+        return 0;
+    cli_answer_age(answer, (now_ns - v->told_ns) / MU_NS_PER_MS);
+    v->told_ns = now_ns;
+    return draw_text(v, answer, NULL, err);
+}
+
 /* Draws until the job ends or stdout does; a server that is away for a while is said, and asked
  * again. */
 static int watch(struct view *v, cJSON *answer, struct mu_err *err)
 {
     int status = -1;
     while (status < 0) {
-        rest(v->o->interval_ns);
-        cJSON *next = ask(v, err);
-        if (next == NULL) {
-            if (!v->o->json && draw_text(v, answer, err->msg, err) < 0)
+        cJSON *next = NULL;
+        enum news news = await(v, &next, err);
+        if (news != NEWS_CHANGED) {
+            int r = news == NEWS_NONE ? draw_older(v, answer, err)
+                    : v->o->json      ? 0
+                                      : draw_text(v, answer, err->msg, err);
+            if (r < 0)
                 break;
             continue;
         }
         cJSON_Delete(answer);
         answer = next;
+        v->told_ns = mu_now_ns();
         if (v->o->job != NULL && cli_job_find(answer, v->o->job) == NULL) {
             status = no_such_job(v, answer, err) < 0;
             break;
@@ -212,6 +271,7 @@ static int watch(struct view *v, cJSON *answer, struct mu_err *err)
         status = outcome(v->o, answer);
     }
     cJSON_Delete(answer);
+    cli_events_free(v->stream);
     return status;
 }
 
@@ -226,6 +286,7 @@ static int show(struct view *v, struct mu_err *err)
     else
         r = v->o->json ? draw_json(v, answer, err) : draw_text(v, answer, NULL, err);
     v->drawn = true;
+    v->told_ns = mu_now_ns();
     int status = r < 0 ? 1 : outcome(v->o, answer);
     if (r < 0 || !v->o->watch || status >= 0) {
         cJSON_Delete(answer);

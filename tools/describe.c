@@ -12,6 +12,7 @@
 #include "launcher/options.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/server/describe.h"
+#include "rendezvous/server/metrics.h"
 #include "rendezvous/server/options.h"
 #include "tools/completion.h"
 
@@ -24,6 +25,7 @@ static const struct {
     {"life", life_dot},
     {"chaos", chaos_describe},
     {"allow", srv_allow_describe},
+    {"metrics", srv_metrics_describe},
     {"node-agent-options", agent_options_man},
 };
 

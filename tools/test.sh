@@ -57,7 +57,9 @@ else
     tools/deps.sh test || give_up "packages are missing"
     MUSTER_TORCH_PYTHON=$(tools/venv.sh) || give_up "no virtual environment with PyTorch"
     MUSTER_FRAMEWORKS_PYTHON=$(tools/venv.sh --frameworks) || give_up "no virtual environment with accelerate, Lightning and transformers"
-    export MUSTER_TORCH_PYTHON MUSTER_FRAMEWORKS_PYTHON
+    MUSTER_PROMTOOL=$(tools/promtool.sh) || give_up "no promtool"
+    MUSTER_API_PYTHON=$(tools/venv.sh --api) || give_up "no virtual environment with Schemathesis"
+    export MUSTER_API_PYTHON MUSTER_PROMTOOL MUSTER_TORCH_PYTHON MUSTER_FRAMEWORKS_PYTHON
 fi
 
 if [[ $fast ]]; then

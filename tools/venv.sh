@@ -3,12 +3,15 @@
 #   tools/venv.sh               PyTorch and the schemas of Kubernetes, in ${MUSTER_VENV:-/var/tmp/muster-venv}
 #   tools/venv.sh --frameworks  also accelerate, Lightning and transformers, in ${MUSTER_FRAMEWORKS_VENV:-/var/tmp/muster-frameworks-venv},
 #                               which sees the first one's packages: PyTorch is there once
+#   tools/venv.sh --api         Schemathesis, which holds the HTTP interface against its document, in ${MUSTER_API_VENV:-/var/tmp/muster-api-venv}
 # `--check` only looks: fails when there is none that works.
 set -euo pipefail
 
 venv=${MUSTER_VENV:-/var/tmp/muster-venv}
 torch=2.13.0
 more=${MUSTER_FRAMEWORKS_VENV:-/var/tmp/muster-frameworks-venv}
+api=${MUSTER_API_VENV:-/var/tmp/muster-api-venv}
+schemathesis=4.32.5
 more_wanted=$(dirname "$0")/../tests/compat/frameworks/requirements.txt
 
 torch_works() {
@@ -74,18 +77,32 @@ with_frameworks() {
     frameworks_work || give_up "$more lacks something of $more_wanted"
 }
 
+with_api() {
+    [[ $("$api/bin/schemathesis" --version 2>/dev/null) == *" $schemathesis" ]] && return
+    [[ $check ]] && exit 1
+    echo "tools/venv.sh: making $api with Schemathesis $schemathesis (half a minute)" >&2
+    fresh "$api" MUSTER_API_VENV
+    "$api/bin/pip" install --quiet --disable-pip-version-check "schemathesis==$schemathesis" >&2 || give_up "no Schemathesis in $api"
+}
+
 check=
 python=$venv/bin/python
 for arg in "$@"; do
     case $arg in
     --check) check=1 ;;
     --frameworks) python=$more/bin/python ;;
+    --api) python=$api/bin/python ;;
     *)
-        echo "usage: tools/venv.sh [--frameworks] [--check]" >&2
+        echo "usage: tools/venv.sh [--frameworks|--api] [--check]" >&2
         exit 2
         ;;
     esac
 done
+if [[ $python == "$api/bin/python" ]]; then
+    with_api
+    echo "$python"
+    exit
+fi
 with_torch
 [[ $python == "$venv/bin/python" ]] || with_frameworks
 echo "$python"

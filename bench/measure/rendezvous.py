@@ -1,6 +1,8 @@
 """Rendezvous: real agents, from the last one's arrival to the last worker's first instruction; simulated agents by the thousand, with
 the server's CPU; and how fast the status answers meanwhile."""
+import socket
 import subprocess
+import threading
 import time
 from contextlib import contextmanager, suppress
 
@@ -144,12 +146,37 @@ def measure_status(bench):
                   [("max", STATUS_LIMIT_MS)], note)
 
 
+@contextmanager
+def reader_of_events(port):
+    """Somebody who reads /v1/events; behind it, whether anything came."""
+    got = []
+
+    def read(sock):
+        with suppress(OSError):  # The server ends with bytes on their way.
+            while part := sock.recv(1 << 20):
+                got.append(len(part))
+
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as sock:
+        sock.sendall(b"GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert sock.recv(4096).startswith(b"HTTP/1.1 200 ")
+        thread = threading.Thread(target=read, args=(sock,), daemon=True)
+        thread.start()
+        yield got
+        with suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+        thread.join(30)
+
+
 def one_join(bench, watched):
-    """1,000 agents join a fresh server, with or without somebody who asks for the status every 20 ms: (wall ns, server CPU ns)."""
+    """1,000 agents join a fresh server, alone, or with somebody who asks for the status every 20 ms, or reads its events:
+    (wall ns, server CPU ns)."""
     with rdzv_server(bench) as (port, pid):
         load = [bench.tool("rdzv_load"), "--port", port, "--pid", pid, "--agents", 1000, "--sources", 8, "--join-only", 1]
         if not watched:
             row = lines_of(load)[0]
+        elif watched == "events":
+            with reader_of_events(port):
+                row = lines_of(load)[0]
         else:
             with running([bench.tool("status_probe"), "--port", port, "--for-ms", 600000, "--every-ms", 20]):
                 row = lines_of(load)[0]
@@ -158,12 +185,12 @@ def one_join(bench, watched):
 
 def measure_watched(bench):
     """What it costs a round that it is looked at while it comes together: each pair of joins beside each other."""
-    pairs = [(one_join(bench, False), one_join(bench, True)) for _ in range(8 if bench.quick else 30)]
-    for text, unit, at, scale in (("wall", "ms", 0, 1e6), ("server CPU", "ms", 1, 1e6)):
-        alone = median([a[at] for a, _ in pairs]) / scale
-        seen = median([w[at] for _, w in pairs]) / scale
-        bench.add("rendezvous", f"1,000 agents join, {text}, status asked for every 20 ms", unit, {"muster": seen, "unwatched": alone},
-                  [("ratio", WATCHED_RATIO, "unwatched")] if at == 0 else [])
+    some = [[one_join(bench, how) for how in (None, "status", "events")] for _ in range(8 if bench.quick else 30)]
+    for who, how in ((1, "status asked for every 20 ms"), (2, "a reader of /events")):
+        for text, at in (("wall", 0), ("server CPU", 1)):
+            alone, seen = (median([joins[i][at] for joins in some]) / 1e6 for i in (0, who))
+            bench.add("rendezvous", f"1,000 agents join, {text}, {how}", "ms", {"muster": seen, "unwatched": alone},
+                      [("ratio", WATCHED_RATIO, "unwatched")] if at == 0 else [])
 
 
 def measure(bench):

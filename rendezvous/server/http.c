@@ -131,6 +131,13 @@ void http_take(struct conn *c)
     run_module(s);
 }
 
+void http_flush(struct srv *s)
+{
+    for (int turn = 0; turn < SRV_HTTP_TURNS && s->http != NULL; turn++)
+        if (s->http->run(s->http_daemon) != 0)
+            return;
+}
+
 static void on_closed(uv_handle_t *h)
 {
     srv_handle_closed(h->data);

@@ -18,6 +18,8 @@
  * keys.c     the store over HTTP
  * status.c   what GET /status answers
  * answer.c  answers over HTTP, with a body of their own or a text that stays
+ * events.c   the status again at each change, GET /events
+ * metrics*.c  what is counted, GET /metrics
  * incidents.c  the records of rounds' ends, and GET /jobs/ID/incidents
  * pool.h     service mode: its own files
  *
@@ -45,6 +47,7 @@
 #include "base/str.h"
 #include "rendezvous/job/job.h"
 #include "rendezvous/server/http_module.h"
+#include "rendezvous/server/metrics.h"
 #include "rendezvous/server/server.h"
 
 /* One read. A store with small requests fills it rarely; a value that is larger is read in place.
@@ -101,6 +104,7 @@ enum conn_list {
 struct agent;
 struct host;
 struct probe;
+struct srv_events;
 struct srv_status;
 struct watch;
 
@@ -188,7 +192,8 @@ struct srv_job {
     struct srv_incident **incidents; /* The last ones, oldest first; grown on demand. */
     uint32_t incident_count;
     uint32_t incident_cap;
-    bool ended; /* Counted in srv->ended_count; no longer in the table of run ids. */
+    struct srv_tally tally; /* metrics_count.c */
+    bool ended;             /* Counted in srv->ended_count; no longer in the table of run ids. */
     struct srv_job *prev;
     struct srv_job *next;
     UT_hash_handle hh;
@@ -303,6 +308,10 @@ struct srv {
     uv_timer_t http_timer;
     struct srv_status *status; /* The last one; NULL: none yet. */
     int64_t status_good_until_ns;
+    uint64_t changes;          /* events_changed() */
+    uint64_t status_changes;   /* So many are in `status`. */
+    struct srv_events *events; /* NULL until somebody reads them. */
+    struct srv_metrics metrics;
 
     struct mu_log_limit log_stranger;
     struct mu_log_limit log_full;
@@ -551,6 +560,8 @@ void http_stop(struct srv *s);
 int http_stream_write(struct srv *s, struct srv_http_stream *st, const void *p, size_t n);
 void http_stream_end(struct srv *s, struct srv_http_stream *st);
 size_t http_stream_unsent(const struct srv *s, const struct srv_http_stream *st);
+/* What was written goes out, as far as its readers take it at once. */
+void http_flush(struct srv *s);
 
 /* --- routes.c --- */
 /* The i-th row, as text: "`GET /status`". False: there are no more. */
@@ -567,5 +578,52 @@ srv_serve_fn status_serve;
 void status_release(void *status);
 /* A cause as an object; null for MU_CAUSE_NONE. */
 void status_put_cause(struct mu_json *w, const struct mu_cause *c);
+/* Memory of this process in RAM; 0: cannot be known. */
+int64_t status_resident_bytes(void);
+extern const char *const status_store_ops[]; /* By command; STORE_COMMAND_COUNT of them. */
+/* "BEAT": the message that this event comes from, where one can be of another round; or NULL. */
+const char *status_stale_name(enum job_event_type event);
+
+/* --- events.c --- */
+/* Something that status shows is not as it was: readers of /events hear it soon, 50 ms after the
+ * last change that they heard at the earliest. Costs nothing where nobody reads. */
+void events_changed(struct srv *s);
+/* Only ages and steps have changed, as they do all the time: told once a second. */
+void events_aged(struct srv *s);
+/* GET /events */
+srv_serve_fn events_serve;
+uint32_t events_reader_count(const struct srv *s);
+/* End all of them; before http_stop(). */
+void events_stop(struct srv *s);
+void events_free(struct srv *s);
+
+/* --- metrics_count.c --- */
+void metrics_begin_job(const struct srv *s, struct srv_job *sj);
+/* A step of a job was made. */
+void metrics_note(struct srv *s,
+                  struct srv_job *sj,
+                  const struct job_event *ev,
+                  const struct job_out *out);
+/* path: as the table of routes has it; stays for ever. */
+void metrics_request(struct srv *s, const char *path, unsigned status);
+unsigned metrics_code(size_t i); /* 0: all others. */
+int64_t metrics_productive_ns(const struct srv_job *sj);
+int64_t metrics_wall_ns(const struct srv *s, const struct srv_job *sj);
+
+/* --- metrics_process.c: of this process; -1 and 0: cannot be known --- */
+int64_t metrics_open_fds(void);
+int64_t metrics_max_fds(void);
+double metrics_cpu_s(void);
+double metrics_start_s(void);
+
+/* --- metrics.c --- */
+/* GET /metrics */
+srv_serve_fn metrics_serve;
+
+/* --- openapi.c --- */
+/* GET /openapi.json: docs/openapi.json, as it was when this was built. */
+extern const unsigned char srv_openapi[];
+extern const size_t srv_openapi_bytes;
+srv_serve_fn openapi_serve;
 
 #endif

@@ -174,6 +174,7 @@ static struct srv_job *job_new(struct srv *s, const char *run_id, struct mu_err 
         mu_mem_free(mu_mem_default(), sj);
         return NULL;
     }
+    metrics_begin_job(s, sj);
     heap_moved(s, sj); /* Its deadline is known now. */
     DL_APPEND(s->jobs, sj);
     s->live_jobs++;
@@ -343,6 +344,24 @@ static void finish_step(struct srv *s, struct srv_job *sj, const struct job_out 
     arm_job_timer(s);
 }
 
+/* For who watches and who counts: what this step has changed. A beat changes ages and steps, and a
+ * deadline often nothing. */
+static void tell_watchers(struct srv *s,
+                          struct srv_job *sj,
+                          const struct job_event *ev,
+                          const struct job_out *out)
+{
+    bool beat = ev->type == JOB_EV_BEAT;
+    bool moved = out->count > (beat ? 1U : 0U); /* A beat is answered. */
+    for (uint32_t i = 0; i < out->move_count; i++)
+        moved = moved || out->moves[i].from != out->moves[i].to;
+    metrics_note(s, sj, ev, out);
+    if (moved || (!beat && ev->type != JOB_EV_DEADLINE))
+        events_changed(s);
+    else if (beat)
+        events_aged(s);
+}
+
 /* Nodes of one job that were given two ids meet two jobs, each of which waits in vain: let both say
  * so. */
 static void note_neighbour(const struct srv *s, struct srv_job *sj)
@@ -400,6 +419,7 @@ void jobs_event(struct srv *s,
     if (r == 0) {
         if (out.stale_round != 0)
             log_stale(s, sj, sj->job.nodes[node].hello.host, ctl_type_name(msg->type), &out);
+        tell_watchers(s, sj, &ev, &out);
         finish_step(s, sj, &out);
         return;
     }
@@ -540,10 +560,12 @@ void jobs_hello(struct srv *s, struct agent *a, const struct ctl_msg *hello)
     }
     if (r < 0) {
         refuse(s, a, r, &err);
+        events_changed(s); /* The job's sentence may say who was turned away. */
         if (sj != NULL)
             take_stock(s, sj);
         return;
     }
+    tell_watchers(s, sj, &ev, &out);
     if (attach(s, sj, out.node, a) <
         0) { /* Taken in, but it cannot be spoken to: let it come again. */
         uint32_t node = out.node;
@@ -593,5 +615,6 @@ struct srv_job *jobs_load(struct srv *s,
             probe_begin(s, sj, i);
     take_stock(s, sj);
     arm_job_timer(s);
+    events_changed(s);
     return sj;
 }

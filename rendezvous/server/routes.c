@@ -33,6 +33,9 @@ static const struct route {
 } routes[] = {
     {GET, "/healthz", SRV_LIVES, serve_health},
     {GET, "/status", SRV_READS, status_serve},
+    {GET, "/events", SRV_READS, events_serve},
+    {GET, "/metrics", SRV_READS, metrics_serve},
+    {GET, "/openapi.json", SRV_READS, openapi_serve},
     {GET, "/jobs/{id}/incidents", SRV_READS, incidents_serve},
     {POST, "/nodes/{node}/drain", SRV_CHANGES, drain_serve},
     {GET, "/store", SRV_LOOKS, keys_serve_list},
@@ -140,30 +143,41 @@ static const char *without_version(const char *path)
     return strncmp(path, "/v1/", 4) == 0 ? path + 3 : path;
 }
 
-void routes_respond(void *arg, const struct srv_http_request *asked, struct srv_http_answer *ret)
+/* Returns the path as the table has it, or NULL. */
+static const char *
+serve(struct srv *s, const struct srv_http_request *q, struct srv_http_answer *ret)
 {
-    struct srv *s = arg;
-    struct srv_http_request q = *asked;
     struct mu_str name;
-    enum method method = method_of(q.method);
+    enum method method = method_of(q->method);
+    const char *found = NULL;
     unsigned has = 0;
-    q.path = without_version(q.path);
     for (size_t i = 0; i < MU_COUNT(routes); i++) {
         const struct route *r = &routes[i];
-        if (!matches(r->path, q.path, &name))
+        if (!matches(r->path, q->path, &name))
             continue;
         has |= (unsigned)r->method;
+        found = r->path;
         if (r->method != method)
             continue;
         const char *why = NULL;
-        unsigned status = srv_forbids(s, &q, r->deed, &why);
+        unsigned status = srv_forbids(s, q, r->deed, &why);
         if (status == 0)
-            r->serve(s, &q, name, ret);
+            r->serve(s, q, name, ret);
         else
             *ret = answer_refusal(status, why);
         if (status == 401)
             ret->challenge = "Bearer realm=\"muster\"";
-        return;
+        return found;
     }
     *ret = has != 0 ? no_such_method(has) : no_such_page();
+    return found;
+}
+
+void routes_respond(void *arg, const struct srv_http_request *asked, struct srv_http_answer *ret)
+{
+    struct srv *s = arg;
+    struct srv_http_request q = *asked;
+    q.path = without_version(q.path);
+    const char *path = serve(s, &q, ret);
+    metrics_request(s, path != NULL ? path : "other", ret->status);
 }

@@ -54,6 +54,8 @@ static void srv_free(struct srv *s)
     jobs_free_all(s);
     srv_pool_free(s);
     state_free(s);
+    events_free(s);
+    mu_buf_fini(&s->metrics.page);
     watch_free_dead(s);
     store_free(s->store);
     mu_buf_fini(&s->decoded);
@@ -103,10 +105,12 @@ static struct srv *srv_new(uv_loop_t *loop, const struct srv_config *config)
     s->spare_fd = -1;
     s->now_ns = mu_now_ns();
     s->started_ns = s->now_ns;
+    s->metrics.since_unix_ms = mu_unix_ms();
     s->sweep_at_ns = MU_NEVER;
     s->job_timer_at_ns = MU_NEVER;
     mu_buf_init(&s->decoded, mu_mem_default());
     mu_buf_init(&s->encoded, mu_mem_default());
+    mu_buf_init(&s->metrics.page, mu_mem_default());
     s->version = copy(config->version, &oom);
     s->state_dir = copy(config->state_dir, &oom);
     s->http_path = copy(config->http_module, &oom);
@@ -218,6 +222,7 @@ void srv_close(struct srv *s, void (*done)(void *arg), void *arg)
     s->done = done;
     s->done_arg = arg;
     s->now_ns = mu_now_ns();
+    events_stop(s);
     http_stop(s);
     probe_cancel_all(s);
     srv_pool_close(s);

@@ -94,6 +94,7 @@ static void fails(struct state *st, const struct mu_err *why)
     st->due = true;
     st->retry_at_ns = mu_now_ns() + RETRY_NS;
     (void)snprintf(st->sentence, sizeof st->sentence, "not kept: %s", why->msg);
+    events_changed(st->srv);
     if (news)
         mu_log(MU_ERROR, "state.failed",
                "error=%s text=\"jobs go on, but a restart of this server would not know of what "
@@ -108,6 +109,7 @@ static void works_again(struct state *st)
         return;
     st->retry_at_ns = 0;
     st->sentence[0] = '\0';
+    events_changed(st->srv);
     mu_log(MU_INFO, "state.kept", "path=\"%s\" text=\"jobs are kept again\"", st->path);
 }
 

@@ -71,7 +71,7 @@ static void put_signal(struct page *p, bool known, int signo)
 /* --- server --- */
 
 /* Pages in memory, from /proc/self/statm; 0: cannot be known. */
-static int64_t resident_bytes(void)
+int64_t status_resident_bytes(void)
 {
     char text[128];
     MU_CLEANUP(mu_closep) int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
@@ -90,13 +90,13 @@ static int64_t resident_bytes(void)
                : 0;
 }
 
+const char *const status_store_ops[STORE_COMMAND_COUNT] = {
+    "validate",   "set",        "compare_set", "get",       "add",       "check",       "wait",
+    "num_keys",   "delete_key", "append",      "multi_get", "multi_set", "cancel_wait", "ping",
+    "queue_push", "queue_pop",  "queue_len",   "list_keys", "barrier"};
+
 static void put_store(struct page *p, const struct srv *s)
 {
-    static const char *const ops[] = {
-        "validate",   "set",        "compare_set", "get",       "add",       "check",       "wait",
-        "num_keys",   "delete_key", "append",      "multi_get", "multi_set", "cancel_wait", "ping",
-        "queue_push", "queue_pop",  "queue_len",   "list_keys", "barrier"};
-    _Static_assert(MU_COUNT(ops) == STORE_COMMAND_COUNT, "a name for each command");
     mu_json_key(&p->w, "store");
     if (s->store == NULL) {
         mu_json_null(&p->w);
@@ -112,8 +112,8 @@ static void put_store(struct page *p, const struct srv *s)
     mu_json_ki64(&p->w, "memory_bytes", (int64_t)st.memory_bytes);
     mu_json_key(&p->w, "ops");
     mu_json_open(&p->w, '{');
-    for (size_t i = 0; i < MU_COUNT(ops); i++)
-        mu_json_ki64(&p->w, ops[i], (int64_t)st.ops[i]);
+    for (size_t i = 0; i < STORE_COMMAND_COUNT; i++)
+        mu_json_ki64(&p->w, status_store_ops[i], (int64_t)st.ops[i]);
     mu_json_close(&p->w, '}');
     mu_json_close(&p->w, '}');
 }
@@ -129,7 +129,7 @@ static void put_server(struct page *p, const struct srv *s)
     mu_json_ki64(&p->w, "agents", s->agent_count);
     mu_json_ki64(&p->w, "jobs_live", s->live_jobs);
     mu_json_ki64(&p->w, "jobs_ended", s->ended_count);
-    mu_json_ki64(&p->w, "memory_bytes", resident_bytes());
+    mu_json_ki64(&p->w, "memory_bytes", status_resident_bytes());
     mu_json_ki64(&p->w, "lease_ms", s->config.lease_ns / MU_NS_PER_MS);
     mu_json_ki64(&p->w, "beat_ms", s->config.beat_ns / MU_NS_PER_MS);
     mu_json_kstr(&p->w, "state", state_sentence(s));
@@ -478,15 +478,24 @@ static void put_budget(struct page *p, const struct job *j)
 }
 
 /* Messages of another round than the live one, by their names. */
+static const struct {
+    enum ctl_type msg;
+    enum job_event_type event;
+} those[] = {{CTL_REACHED, JOB_EV_REACHED}, {CTL_STARTED, JOB_EV_STARTED},
+             {CTL_EXITED, JOB_EV_EXITED},   {CTL_FAILED, JOB_EV_WORKER_FAILED},
+             {CTL_SILENT, JOB_EV_SILENT},   {CTL_FINISHED, JOB_EV_FINISHED},
+             {CTL_STOPPED, JOB_EV_STOPPED}, {CTL_BEAT, JOB_EV_BEAT}};
+
+const char *status_stale_name(enum job_event_type event)
+{
+    for (size_t i = 0; i < MU_COUNT(those); i++)
+        if (those[i].event == event)
+            return ctl_type_name(those[i].msg);
+    return NULL;
+}
+
 static void put_stale(struct page *p, const struct job *j)
 {
-    static const struct {
-        enum ctl_type msg;
-        enum job_event_type event;
-    } those[] = {{CTL_REACHED, JOB_EV_REACHED}, {CTL_STARTED, JOB_EV_STARTED},
-                 {CTL_EXITED, JOB_EV_EXITED},   {CTL_FAILED, JOB_EV_WORKER_FAILED},
-                 {CTL_SILENT, JOB_EV_SILENT},   {CTL_FINISHED, JOB_EV_FINISHED},
-                 {CTL_STOPPED, JOB_EV_STOPPED}, {CTL_BEAT, JOB_EV_BEAT}};
     mu_json_key(&p->w, "stale_messages");
     mu_json_open(&p->w, '{');
     for (size_t i = 0; i < MU_COUNT(those); i++)
@@ -594,6 +603,7 @@ struct srv_status *status_take(struct srv *s, struct mu_str *ret)
         if (s->status == NULL)
             return NULL;
         render(s, &s->status->text);
+        s->status_changes = s->changes;
         int64_t end_ns = mu_now_ns();
         s->status_good_until_ns = end_ns + SRV_STATUS_REST * (end_ns - begin_ns);
     }

@@ -1,6 +1,6 @@
 """Gate: what is printed from tables stands in docs/ as it is printed. usage: generated.py ROOT DESCRIBE [--write]
 
-docs/states/*.dot are whole files; in docs/protocol.md, docs/faults.md and docs/guides/security.md the text between the two markers is. --write puts it there.
+docs/states/*.dot are whole files; in docs/protocol.md, docs/faults.md, docs/metrics.md and docs/guides/security.md the text between the two markers is. --write puts it there.
 """
 import os
 import subprocess
@@ -25,7 +25,7 @@ def spliced(name, what, text, part):
 
 def main(root, describe, write):
     stale = []
-    plan = [("docs/states/%s.dot" % m, None, m) for m in ("job", "life")] + [("docs/%s.md" % page, spliced, what) for page, what in (("protocol", "protocol"), ("faults", "chaos"), ("guides/security", "allow"))]
+    plan = [("docs/states/%s.dot" % m, None, m) for m in ("job", "life")] + [("docs/%s.md" % page, spliced, what) for page, what in (("protocol", "protocol"), ("faults", "chaos"), ("metrics", "metrics"), ("guides/security", "allow"))]
     for name, how, what in plan:
         path = os.path.join(root, name)
         old = open(path, encoding="utf-8").read() if os.path.exists(path) else ""
