@@ -17,6 +17,16 @@ static void serve_health(struct srv *s,
     *ret = answer_text(200, NULL, "{\"status\":\"ok\"}\n");
 }
 
+/* The page sits in the module. */
+static void page_serve(struct srv *s,
+                       const struct srv_http_request *q,
+                       struct mu_str name,
+                       struct srv_http_answer *ret)
+{
+    (void)name;
+    s->http->page(q, ret);
+}
+
 enum method {
     GET = 1, /* And HEAD. */
     POST = 2,
@@ -30,6 +40,9 @@ static const struct route {
     enum srv_deed deed;
     srv_serve_fn *serve;
 } routes[] = {
+    {GET, "/", SRV_READS, page_serve},
+    {GET, "/page.css", SRV_READS, page_serve},
+    {GET, "/page.js", SRV_READS, page_serve},
     {GET, "/healthz", SRV_READS, serve_health},
     {GET, "/status", SRV_READS, status_serve},
     {GET, "/jobs/{id}/incidents", SRV_READS, incidents_serve},
