@@ -7,7 +7,7 @@ import json
 import os
 import re
 import signal
-import socket
+import subprocess
 import threading
 import time
 import urllib.request
@@ -263,6 +263,24 @@ def test_behind_an_old_proxy_it_asks_each_second(server, browse, holds):
         before, at = proxy.asked, time.monotonic()
         p.wait("(window.n = (window.n || 0) + 1) > 250", "two seconds and a half")
         assert 1 <= proxy.asked - before <= 2 + (time.monotonic() - at), "about once a second"
+
+
+@needs_chromium
+def test_a_server_that_wants_its_token_is_given_it(tmp_path, start_server, browse):
+    if b"--read" not in subprocess.run([mulib.program("rdzv-server"), "--help"], capture_output=True, check=True).stdout:
+        pytest.skip("this server has no --read=token")
+    (tmp_path / "token").write_text("ab" * 32 + "\n")
+    (tmp_path / "token").chmod(0o600)
+    s = start_server(f"--token-file={tmp_path}/token", "--read=token")
+    p = browse(s)
+    p.may_fail = True # Refusals stand in the console.
+    for token, answer in (("cd" * 32, "That is not the server"), ("ab" * 32, None)):
+        p.wait("!document.getElementById('token').hidden", "the question for the token")
+        p.js(f"document.getElementById('token-text').value = '{token}'; document.getElementById('token').requestSubmit()")
+        if answer:
+            p.wait(f"document.getElementById('lost').textContent.startsWith('{answer}')", answer)
+    p.wait("!document.getElementById('empty').hidden && document.getElementById('lost').hidden", "the state")
+    assert p.js("document.getElementById('token').hidden && !location.href.includes('ab')")
 
 
 @needs_chromium

@@ -129,14 +129,13 @@ const serverNow = () => Date.now() + skew;
 
 /* --- connection: events, or a question each second --- */
 
-const net = {text: null, due: false, events: null, byEvents: false, heard: 0, rest: 0, polling: false};
+const net = {text: null, due: false, byEvents: false, rest: 0, polling: false, token: '', again: () => {}};
 
 function mode(name, text) {
   set($('live'), 'data-mode', name);
   put($('live'), text);
 }
 function arrived(text, byEvents) {
-  net.heard = performance.now();
   net.byEvents = byEvents;
   net.text = text;
   show($('lost'), false);
@@ -166,29 +165,68 @@ function lost(why) {
   put($('lost'), why + ' What is shown is from ' + (status ? clock(at(status.now)) : 'before') + '; trying again.');
   show($('lost'), true);
 }
-function listen() {
-  const es = new EventSource(BASE + 'v1/events');
-  net.events = es;
-  es.addEventListener('status', e => arrived(e.data, true));
-  es.onerror = () => {
+/* An answer's text; its sentence as an error where it is a refusal. */
+async function get(path) {
+  const r = await fetch(BASE + path, {...options(), signal: AbortSignal.timeout(10000)});
+  const text = await r.text();
+  if (r.ok) return text;
+  let why = 'The server answers ' + r.status;
+  try { why = upper(JSON.parse(text).error); } catch (e) { /* No sentence in it. */ }
+  throw Object.assign(new Error(why + '.'), {code: r.status});
+}
+const options = () => ({cache: 'no-store', headers: net.token ? {Authorization: 'Bearer ' + net.token} : {}});
+
+/* Server-sent events, read by hand: EventSource can send no token, and hides the heartbeats that tell a quiet connection from a dead one. */
+async function stream() {
+  const cut = new AbortController();
+  let timer = setTimeout(() => cut.abort(), QUIET_MS);
+  try {
+    const r = await fetch(BASE + 'v1/events', {...options(), signal: cut.signal});
+    if (!r.ok || !/event-stream/.test(r.headers.get('Content-Type'))) return cut.abort();
+    const reader = r.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let text = '', from = 0; ;) {
+      const {value, done} = await reader.read();
+      if (done) return;
+      clearTimeout(timer);
+      timer = setTimeout(() => cut.abort(), QUIET_MS);
+      text += value;
+      for (let end; (end = text.indexOf('\n\n', from)) >= 0; from = 0) {
+        const m = /^event: status\n(?:.*\n)*?data: (.*)$/m.exec(text.slice(0, end));
+        text = text.slice(end + 2);
+        if (m) arrived(m[1], true);
+      }
+      from = Math.max(0, text.length - 1);
+    }
+  } finally {
+    clearTimeout(timer);
+  }
+}
+const QUIET_MS = 25000; /* A heartbeat comes each 10 s. */
+async function listen() {
+  for (;;) {
+    await stream().catch(() => {});
+    const worked = net.byEvents;
     net.byEvents = false;
     poll();
-    if (es.readyState === EventSource.CLOSED) setTimeout(listen, 30000); /* Not served, or too many. */
-  };
+    await Promise.race([wait(worked ? 1000 : 30000), /* Not served, too many, or held back. */
+      new Promise(done => { net.again = done; })]);
+  }
 }
+const wait = ms => new Promise(done => setTimeout(done, ms));
 async function ask() {
   try {
-    const r = await fetch(BASE + 'v1/status', {cache: 'no-store', signal: AbortSignal.timeout(10000)});
-    const text = await r.text();
-    if (r.ok) arrived(text, net.byEvents);
-    else {
-      let why = 'The server answers ' + r.status + '.';
-      try { why = upper(JSON.parse(text).error) + '.'; } catch (e) { /* No sentence in it. */ }
-      lost(why);
-    }
+    const text = await get('v1/status');
+    if (!net.byEvents) arrived(text, false);
   } catch (e) {
-    net.byEvents = false;
-    lost('No answer from the server.');
+    if (e.code !== 401) return lost(e.code ? e.message : 'No answer from the server.');
+    lost(net.token ? 'That is not the server\u2019s token.' : 'This server shows its state to who has its token.');
+    $('token-text').type = 'password';
+    show($('token'), true);
+    await new Promise(given => { $('token').onsubmit = e => { e.preventDefault(); given(); }; });
+    net.token = $('token-text').value.trim();
+    $('token-text').value = '';
+    show($('token'), false);
+    net.again();
   }
 }
 /* Until an event comes. */
@@ -197,13 +235,9 @@ async function poll() {
   net.polling = true;
   while (!net.byEvents) {
     await ask();
-    await new Promise(done => setTimeout(done, 1000));
+    await wait(1000);
   }
   net.polling = false;
-}
-/* Events come when something changes; a connection that died without a word looks the same. */
-function watchdog() {
-  if (net.byEvents && performance.now() - net.heard > 15000) ask().then(() => { if (!net.byEvents) poll(); });
 }
 
 /* --- a new status --- */
@@ -607,9 +641,7 @@ async function askIncidents() {
   inc.busy = true;
   const of = inc.of;
   try {
-    const r = await fetch(BASE + 'v1/jobs/' + encodeURIComponent(job.id) + '/incidents', {cache: 'no-store', signal: AbortSignal.timeout(10000)});
-    if (!r.ok) throw new Error(String(r.status));
-    const answer = await r.json();
+    const answer = JSON.parse(await get('v1/jobs/' + encodeURIComponent(job.id) + '/incidents'));
     if (inc.of === of) {
       inc.key = key;
       inc.list = answer.incidents;
@@ -619,7 +651,7 @@ async function askIncidents() {
       drawLine();
     }
   } catch (e) {
-    await new Promise(done => setTimeout(done, 1000)); /* The next status asks again. */
+    await wait(1000); /* The next status asks again. */
   }
   inc.busy = false;
   if (job && inc.key !== incidentKey() && performance.now() - inc.asked > 200) {
@@ -875,6 +907,6 @@ addEventListener('hashchange', () => {
   if (status) take();
 });
 addEventListener('resize', place, {passive: true});
-setInterval(() => { watchdog(); if (!document.hidden) place(); }, 1000);
+setInterval(() => { if (!document.hidden) place(); }, 1000);
 listen();
 setTimeout(() => { if (!net.byEvents) poll(); }, 1500);
