@@ -13,8 +13,8 @@
  * module.c   finds the modules that are opened on demand
  * http.c     the module that speaks HTTP, opened at the first request
  * routes.c   what is served over HTTP, and to whom
- * page.c     the page for people at /, in the module
  * status.c   what GET /status answers
+ * page.c     the page for people at /, in the module
  * answer.c  answers over HTTP, with a body of their own or a text that stays
  * incidents.c  the records of rounds' ends, and GET /jobs/ID/incidents
  *

@@ -40,11 +40,11 @@ static const struct route {
     enum srv_deed deed;
     srv_serve_fn *serve;
 } routes[] = {
+    {GET, "/healthz", SRV_READS, serve_health},
+    {GET, "/status", SRV_READS, status_serve},
     {GET, "/", SRV_READS, page_serve},
     {GET, "/page.css", SRV_READS, page_serve},
     {GET, "/page.js", SRV_READS, page_serve},
-    {GET, "/healthz", SRV_READS, serve_health},
-    {GET, "/status", SRV_READS, status_serve},
     {GET, "/jobs/{id}/incidents", SRV_READS, incidents_serve},
     {POST, "/nodes/{node}/drain", SRV_CHANGES, drain_serve},
 };
