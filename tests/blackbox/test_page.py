@@ -248,12 +248,18 @@ class Proxy(http.server.ThreadingHTTPServer):
         self.thread.join()
 
 
+@pytest.fixture
+def start_proxy(server):
+    """Asked for before `browse`, so that pages are gone when it is closed."""
+    with closing_all() as things:
+        yield lambda holds: things.append(Proxy(server, holds)) or things[-1]
+
+
 @needs_chromium
 @pytest.mark.parametrize("holds", [False, True], ids=["knows no events", "holds events back"])
-def test_behind_an_old_proxy_it_asks_each_second(server, browse, holds):
+def test_behind_an_old_proxy_it_asks_each_second(server, start_proxy, browse, holds):
     with closing_all() as things:
-        proxy = Proxy(server, holds)
-        things.append(proxy)
+        proxy = start_proxy(holds)
         g = Group(server, things)
         p = browse(proxy.port)
         p.wait("document.querySelectorAll('#grid .c.running').length === 4", "the job")

@@ -156,7 +156,7 @@ function draw() {
   take();
   setTimeout(() => { /* Behind layout and paint, which are part of it. */
     const ended = performance.now();
-    net.rest = ended + (ended - began > 30 ? 2 * (ended - began) : 0);
+    net.rest = ended + (ended - began > 30 ? Math.min(2 * (ended - began), 500) : 0);
     if (net.due) later();
   });
 }
@@ -347,7 +347,7 @@ function drawEmpty() {
   put($('first-line'), 'node-agent --rdzv=' + where + ' --rdzv-id=first --nnodes=2 --nproc-per-node=2 train.py');
   put($('one-line'), 'node-agent --rdzv=' + where + ' --rdzv-id=first --nnodes=1 --nproc-per-node=2 train.py');
   show($('pool-line-box'), !!(status.pool && status.pool.nodes && status.pool.nodes.length));
-  put($('pool-line'), 'muster run -r ' + where + ' --nproc-per-node=2 train.py');
+  put($('pool-line'), 'muster run -r ' + where + ' --nnodes=1 --nproc-per-node=2 -- ./train.py');
   document.title = 'muster';
 }
 
@@ -484,7 +484,7 @@ function sizeGrid(most) {
   s.setProperty('--cell', px + 'px');
   s.setProperty('--letter', {large: 10, medium: 9, small: 8}[size] + 'px');
   s.setProperty('--who', who + 'px');
-  s.setProperty('--tile', who + 12 + Math.min(most, 16) * (px + 2) + 4 + 'px');
+  s.setProperty('--tile', who + 12 + Math.min(most, 16) * (px + (size === 'small' ? 1 : 2)) + 4 + 'px');
 }
 function drawCell(el, n, w, failed) {
   const state = cellState(w);
