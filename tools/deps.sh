@@ -9,7 +9,7 @@ set -euo pipefail
 build=(gcc libc6-dev cmake ninja-build pkg-config python3 libuv1-dev libcjson-dev libcurl4-openssl-dev libmicrohttpd-dev libsqlite3-dev libssl-dev uthash-dev
     libhwloc-dev libopenblas-dev)
 demo=(curl jq procps)
-test=(g++ libcmocka-dev python3-pytest python3-pytest-timeout python3-jsonschema python3-prometheus-client python3-venv python3-torch hydra mpich openmpi-bin redis-server
+test=(g++ libcmocka-dev python3-pytest python3-pytest-timeout python3-jsonschema python3-prometheus-client python3-venv python3-torch hydra mpich openmpi-bin redis-server chromium
     slurmctld slurmd slurm-client munge
     nftables iproute2 openssh-client openssh-server systemd dbus util-linux valgrind strace spin clang clang-format clang-tidy libclang-rt-14-dev zsh fish man-db
     dpkg-dev file lintian)

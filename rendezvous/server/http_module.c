@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/str.h"
+#include "rendezvous/server/page.h"
 
 /* What is asked here is small, and comes in one piece: who takes longer is not one who reads. */
 #define IDLE_S 15U
@@ -192,7 +193,10 @@ answer(struct srv_http *h, struct MHD_Connection *connection, const struct srv_h
         return MHD_NO;
     }
     add_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, a->content_type);
-    add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    if (a->fields == NULL)
+        add_header(r, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+    for (const struct srv_http_field *f = a->fields; f != NULL && f->name != NULL; f++)
+        add_header(r, f->name, f->value);
     add_header(r, "X-Content-Type-Options", "nosniff");
     add_header(r, MHD_HTTP_HEADER_ALLOW, a->allow);
     add_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, a->challenge);
@@ -233,6 +237,7 @@ static void fill_request(struct MHD_Connection *connection,
         .origin = field(connection, MHD_HTTP_HEADER_ORIGIN, ""),
         .authorization = field(connection, MHD_HTTP_HEADER_AUTHORIZATION, ""),
         .content_type = field(connection, MHD_HTTP_HEADER_CONTENT_TYPE, ""),
+        .if_none_match = field(connection, MHD_HTTP_HEADER_IF_NONE_MATCH, ""),
         .peer = peer,
         .connection = connection,
         .query = query};
@@ -481,4 +486,5 @@ const struct srv_http_module muster_http_module = {.abi = SRV_HTTP_ABI,
                                                    .stop = stop,
                                                    .write = stream_write,
                                                    .unsent = unsent,
+                                                   .page = page_respond,
                                                    .end = stream_end};

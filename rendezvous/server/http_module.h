@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 /* Raised when anything below changes: a module of another build is refused. */
-#define SRV_HTTP_ABI 4
+#define SRV_HTTP_ABI 5
 #define SRV_HTTP_SYMBOL "muster_http_module"
 
 /* A request's body; what is larger gets 413. */
@@ -30,6 +30,12 @@ struct srv_http_writer {
     void *arg;
 };
 
+/* One more field of an answer's head. */
+struct srv_http_field {
+    const char *name;
+    const char *value;
+};
+
 struct srv_http_answer {
     unsigned status;
     const char *content_type; /* Static. */
@@ -40,6 +46,9 @@ struct srv_http_answer {
     void (*release)(
         void *arg); /* Called once when the last byte is out, or nobody wants it; or NULL. */
     void *release_arg;
+    /* Up to a NULL name; Cache-Control is among them. NULL: none, and nobody may keep the answer.
+     * Static. */
+    const struct srv_http_field *fields;
     struct srv_http_writer writer; /* With `opened` set: a stream, and `body` is not looked at. */
 };
 
@@ -51,6 +60,7 @@ struct srv_http_request {
     const char *origin;        /* The Origin field; "": there is none. */
     const char *authorization; /* The Authorization field; "": there is none. */
     const char *content_type;  /* The Content-Type field; "": there is none. */
+    const char *if_none_match; /* The If-None-Match field; "": there is none. */
     const char *peer;          /* Numeric address of who asks. */
     const void *body;
     size_t body_bytes;
@@ -85,6 +95,8 @@ struct srv_http_module {
     int (*write)(struct srv_http_stream *st, const void *p, size_t n);
     /* Bytes that are not out yet. */
     size_t (*unsent)(const struct srv_http_stream *st);
+    /* Answer for the page's file at q->path, which is one of routes.c's. */
+    void (*page)(const struct srv_http_request *q, struct srv_http_answer *ret);
     /* What was written goes out, then the answer ends. `st` is no longer the writer's. */
     void (*end)(struct srv_http_stream *st);
 };

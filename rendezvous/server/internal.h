@@ -17,6 +17,7 @@
  * routes.c   what is served over HTTP, and to whom
  * keys.c     the store over HTTP
  * status.c   what GET /status answers
+ * page.c     the page for people at /, in the module
  * answer.c  answers over HTTP, with a body of their own or a text that stays
  * events.c   the status again at each change, GET /events
  * metrics*.c  what is counted, GET /metrics

@@ -18,6 +18,16 @@ static void serve_health(struct srv *s,
     *ret = answer_text(200, NULL, "{\"status\":\"ok\"}\n");
 }
 
+/* The page sits in the module. */
+static void page_serve(struct srv *s,
+                       const struct srv_http_request *q,
+                       struct mu_str name,
+                       struct srv_http_answer *ret)
+{
+    (void)name;
+    s->http->page(q, ret);
+}
+
 enum method {
     GET = 1, /* And HEAD. */
     POST = 2,
@@ -36,6 +46,9 @@ static const struct route {
     {GET, "/events", SRV_READS, events_serve},
     {GET, "/metrics", SRV_READS, metrics_serve},
     {GET, "/openapi.json", SRV_READS, openapi_serve},
+    {GET, "/", SRV_LIVES, page_serve},
+    {GET, "/page.css", SRV_LIVES, page_serve},
+    {GET, "/page.js", SRV_LIVES, page_serve},
     {GET, "/jobs/{id}/incidents", SRV_READS, incidents_serve},
     {POST, "/nodes/{node}/drain", SRV_CHANGES, drain_serve},
     {GET, "/store", SRV_LOOKS, keys_serve_list},
