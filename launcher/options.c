@@ -70,6 +70,37 @@ static int set_drain_timeout(struct cli_options *o, const char *text, struct mu_
     return mu_parse_seconds(text, 0, S(86400), "--drain-timeout", &o->drain_timeout_ns, err);
 }
 
+static int set_local(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)text;
+    (void)err;
+    o->local = true;
+    return 0;
+}
+
+static int set_quick(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)text;
+    (void)err;
+    o->quick = true;
+    return 0;
+}
+
+static int set_brief(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)text;
+    (void)err;
+    o->brief = true;
+    return 0;
+}
+
+static int set_log_dir(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)err;
+    o->log_dir = text;
+    return 0;
+}
+
 static int set_colour(struct cli_options *o, const char *text, struct mu_err *err)
 {
     static const char *const words[] = {
@@ -108,6 +139,10 @@ static const struct option options[] = {
     {"timeout", 't', "SECONDS", set_timeout, "how long an answer may take; default 5"},
     {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several"},
     {"drain-timeout", 0, "SECONDS", set_drain_timeout, "for drain: how long until the node leaves in any case; default 60"},
+    {"local", 0, NULL, set_local, "for doctor: this machine alone, and with --rdzv its way to the server; nothing else needs to run"},
+    {"quick", 0, NULL, set_quick, "for doctor: leave out what links carry"},
+    {"brief", 0, NULL, set_brief, "for doctor --local: names, own port and the server alone, and of these the worst in one sentence"},
+    {"log-dir", 0, "DIR", set_log_dir, "for doctor: a folder whose disk is to be looked at too"},
     {"color", 0, "auto|always|never", set_colour, "colours; default auto: on a terminal, unless NO_COLOR is set"},
     {"version", 0, NULL, set_version, "print the version and exit"},
     {"help", 'h', NULL, set_help, "print this text and exit; behind a command, that command's"},
@@ -246,9 +281,21 @@ int cli_options_parse(
         return mu_err_set(err, -EINVAL,
                           "muster drain needs a node: its host name, or its id as muster nodes "
                           "--json has it");
+    if (o->verb != CLI_DOCTOR && (o->local || o->quick || o->brief || o->log_dir != NULL))
+        return mu_err_set(err, -EINVAL, "--%s belongs to muster doctor: muster %s does not take it",
+                          o->local   ? "local"
+                          : o->quick ? "quick"
+                          : o->brief ? "brief"
+                                     : "log-dir",
+                          verbs[o->verb].word);
+    if (o->verb == CLI_DOCTOR && o->watch)
+        return mu_err_set(err, -EINVAL, "--watch does not go with muster doctor: it looks once");
+    if (o->brief && (!o->local || o->json))
+        return mu_err_set(err, -EINVAL, "--brief goes with muster doctor --local, without --json");
+    bool has_env = rdzv_env != NULL && rdzv_env[0] != '\0';
+    o->server_given = has_env || o->server.host[0] != '\0';
     if (o->server.host[0] != '\0')
         return 0;
-    bool has_env = rdzv_env != NULL && rdzv_env[0] != '\0';
     return mu_parse_endpoint(has_env ? rdzv_env : "localhost", DEFAULT_PORT, "MUSTER_RDZV",
                              &o->server, err);
 }
@@ -313,6 +360,7 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
         "  muster status                          what runs on this machine's server\n"
         "  muster status train --watch -r n1      follow one job until it ends\n"
         "  muster incidents train 3               all about the third end of a round\n"
+        "  muster doctor --local                  is this machine fit for a job?\n"
         "  muster %-31s %s\n",
         verb == CLI_WORKERS ? "workers train --json | jq" : "nodes -r n1:29500 --json | jq",
         "for programs");

@@ -21,7 +21,9 @@
     X(WORKERS, "workers", "JOB", "every worker: its rank, host, process id, and how it ended")     \
     X(INCIDENTS, "incidents", "JOB [N]",                                                           \
       "why each round ended, or all about the end that has number N")                              \
-    X(DRAIN, "drain", "NODE", "let a node leave in order: all workers stop after one step")
+    X(DRAIN, "drain", "NODE", "let a node leave in order: all workers stop after one step")        \
+    X(DOCTOR, "doctor", NULL,                                                                      \
+      "whether nodes are fit for a job: each one, each pair, and what links carry")
 #define X(NAME, word, argument, doc) CLI_##NAME,
 enum cli_verb {
     CLI_VERBS(X) CLI_VERB_COUNT
@@ -40,6 +42,11 @@ struct cli_options {
     const char *job;          /* Borrowed from argv; NULL: not given. */
     uint32_t number;          /* Of an incident; 0: not given. */
     const char *node;         /* CLI_DRAIN: host name or id. */
+    bool server_given;        /* By --rdzv or MUSTER_RDZV; else it is localhost. */
+    bool local;               /* CLI_DOCTOR */
+    bool quick;               /* CLI_DOCTOR */
+    bool brief;               /* CLI_DOCTOR */
+    const char *log_dir;      /* CLI_DOCTOR: borrowed; NULL: none. */
     int64_t drain_timeout_ns; /* CLI_DRAIN; negative: the server's. */
     int64_t timeout_ns;
     int64_t interval_ns;

@@ -106,6 +106,7 @@ static int draw_text(struct view *v, const cJSON *answer, const char *trouble, s
         break;
     case CLI_INCIDENTS: /* From other answers: show_incidents(). */
     case CLI_DRAIN:     /* It shows nothing: drain.c. */
+    case CLI_DOCTOR:    /* It is another program: doctor.c. */
     case CLI_VERB_COUNT:
         break;
     }

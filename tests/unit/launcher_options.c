@@ -98,6 +98,11 @@ static void a_wrong_line_is_one_sentence(void **state)
         {{"incidents", "a", "x"}, "muster incidents JOB N: N"},
         {{"incidents", "a", "0"}, "muster incidents JOB N: N"},
         {{"incidents", "--watch"}, "muster status JOB --watch"},
+        {{"doctor", "x"}, "takes no argument"},
+        {{"doctor", "--watch"}, "--watch does not go with muster doctor"},
+        {{"doctor", "--brief"}, "--brief goes with muster doctor --local"},
+        {{"status", "--local"}, "--local belongs to muster doctor"},
+        {{"nodes", "--log-dir", "/x"}, "--log-dir belongs to muster doctor"},
         {{"--json"}, "a command is missing"},
     };
     (void)state;
