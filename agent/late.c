@@ -119,7 +119,9 @@ void late_init(struct late *l,
                        .fd = -1,
                        .on_said = on_said,
                        .arg = arg};
-    if (server == NULL)
+    if (l->after_ns < LATE_LEAST_NS)
+        l->server = NULL;
+    if (l->server == NULL)
         return;
     (void)uv_timer_init(loop, &l->timer); /* Cannot fail. */
     l->timer.data = l;

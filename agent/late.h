@@ -13,6 +13,7 @@
 #include "base/parse.h"
 
 #define LATE_AFTER_NS INT64_C(60000000000) /* Before that, people are still starting nodes. */
+#define LATE_LEAST_NS INT64_C(2000000000)  /* Who waits for less wants no explanations. */
 #define LATE_LIMIT_NS INT64_C(20000000000) /* A look-up, and some addresses that do not answer. */
 
 struct late {

@@ -304,6 +304,40 @@ static enum doc_level carries(const cJSON *a,
     return level;
 }
 
+/* NCCL, where both have GPUs. It should be no slower than sockets. */
+static enum doc_level carries_gpus(const cJSON *a,
+                                   const cJSON *b,
+                                   const cJSON *look,
+                                   const struct doc_typical *typical,
+                                   struct doc_said *s)
+{
+    const cJSON *l = cJSON_GetObjectItemCaseSensitive(look, "link");
+    const cJSON *g = cJSON_GetObjectItemCaseSensitive(l, "gpus");
+    char text[DOC_BYTES_TEXT];
+    char sockets_text[DOC_BYTES_TEXT];
+    const char *why = "";
+    double rate = 0;
+    double sockets = 0;
+    (void)a;
+    (void)b;
+    (void)typical;
+    if (g == NULL)
+        return DOC_OK;
+    if (doc_text(g, "broken", &why, NULL)) {
+        doc_see(s, "NCCL does not work between them: %s", why);
+        return DOC_FAIL;
+    }
+    if (!doc_num(g, "bytes_per_s", &rate, NULL)) {
+        (void)doc_num(l, "gpus", &rate, s); /* Says why. */
+        return DOC_UNKNOWN;
+    }
+    doc_see(s, "%s by NCCL", doc_rate(rate, text));
+    if (!doc_num(l, "bytes_per_s", &sockets, NULL) || rate >= sockets / 2)
+        return DOC_OK;
+    doc_see(s, "%s by NCCL, and %s by plain sockets", text, doc_rate(sockets, sockets_text));
+    return DOC_WARN;
+}
+
 /* clang-format off */
 const struct doc_pair_row doc_pair_rows[] = {
     {{"names", "the other's short and full name lead to it", "see /etc/hosts and the name server"}, names},
@@ -312,6 +346,7 @@ const struct doc_pair_row doc_pair_rows[] = {
     {{"large messages", "large messages come through like small ones", "the path carries less than its ends think: set the same MTU on all ports of the way (ip link set dev eth0 mtu 1500), and let ICMP 'fragmentation needed' through"}, large},
     {{"clocks", "within 0.1 s of each other", "run chronyd or systemd-timesyncd on both"}, skew},
     {{"link", "at least 500 Mbit/s, and half of what is usual here", "see ethtool (speed, errors), the cable and the switch port; is NCCL_SOCKET_IFNAME's interface the one that is meant?"}, carries},
+    {{"GPU link", "NCCL works between them, and is no slower than sockets", "NCCL_DEBUG=INFO says which interface it took: NCCL_SOCKET_IFNAME, NCCL_IB_HCA and NCCL_IB_DISABLE choose"}, carries_gpus},
 };
 /* clang-format on */
 const size_t doc_pair_row_count = MU_COUNT(doc_pair_rows);

@@ -18,8 +18,10 @@
 #include "base/mem.h"
 #include "base/str.h"
 #include "launcher/doctor/facts.h"
+#include "launcher/doctor/gpu_memory.h"
 
 #define CHILD_LIMIT_NS (25 * MU_NS_PER_S)
+#define GPUS_LIMIT_NS (60 * MU_NS_PER_S) /* NCCL's start alone may take ten seconds. */
 #define MEET_LIMIT_NS (15 * MU_NS_PER_S)
 #define SMALL_TURNS 50
 #define FIRST_BYTES (128u * 1024)
@@ -34,20 +36,27 @@ struct measured {
     double bytes_per_s;
 };
 
-static int one_reduce(muster_comm *c, uint32_t *v, struct muster_error *err)
+/* Bytes travel over one communicator; what both must know does so over another, in the CPU's
+ * memory, as nobody here can read a GPU's. */
+struct wire {
+    muster_comm *data;
+    muster_comm *control;
+    char *bytes; /* MOST_BYTES, where `data` wants them. */
+};
+
+static int reduce(muster_comm *c, void *two, struct muster_error *err)
 {
     muster_ticket t = 0;
-    int r = muster_comm_all_reduce(c, v, 2, MUSTER_I32, MUSTER_MAX, &t, err);
+    int r = muster_comm_all_reduce(c, two, 2, MUSTER_I32, MUSTER_MAX, &t, err);
     return r == 0 ? muster_comm_wait(c, t, MEET_LIMIT_NS, err) : r;
 }
 
-static int measure_latency(muster_comm *c, struct measured *ret, struct muster_error *err)
+static int measure_latency(const struct wire *w, struct measured *ret, struct muster_error *err)
 {
-    uint32_t v[2] = {0, 0};
     int64_t best_ns = INT64_MAX;
     for (int i = 0; i < SMALL_TURNS; i++) {
         int64_t from = mu_now_ns();
-        int r = one_reduce(c, v, err);
+        int r = reduce(w->data, w->bytes, err);
         int64_t took = mu_now_ns() - from;
         if (r < 0)
             return r;
@@ -58,83 +67,121 @@ static int measure_latency(muster_comm *c, struct measured *ret, struct muster_e
 }
 
 /* One way. The sender knows that all is there when the other has answered. */
-static int64_t
-send_once(muster_comm *c, char *bytes, size_t n, uint32_t root, struct muster_error *err)
+static int64_t send_once(const struct wire *w, size_t n, uint32_t root, struct muster_error *err)
 {
     muster_ticket t = 0;
     int64_t from = mu_now_ns();
-    int r = muster_comm_broadcast(c, bytes, n, MUSTER_U8, root, &t, err);
+    int r = muster_comm_broadcast(w->data, w->bytes, n, MUSTER_U8, root, &t, err);
     if (r == 0)
-        r = muster_comm_wait(c, t, MEET_LIMIT_NS, err);
+        r = muster_comm_wait(w->data, t, MEET_LIMIT_NS, err);
     if (r == 0)
-        r = muster_comm_barrier(c, MEET_LIMIT_NS, err);
+        r = muster_comm_barrier(w->control, MEET_LIMIT_NS, err);
     return r < 0 ? r : mu_now_ns() - from;
 }
 
 /* The larger the faster, until it takes long enough. Both know the same size. */
-static int measure_rate(
-    muster_comm *c, char *bytes, uint32_t root, struct measured *ret, struct muster_error *err)
+static int
+measure_rate(const struct wire *w, uint32_t root, struct measured *ret, struct muster_error *err)
 {
-    uint32_t size[2] = {FIRST_BYTES, 0};
-    for (;;) {
-        int64_t took = send_once(c, bytes, size[0], root, err);
+    for (uint32_t size = FIRST_BYTES; size > 0;) {
+        int64_t took = send_once(w, size, root, err);
         if (took < 0)
             return (int)took;
-        if (muster_comm_rank(c) == root)
-            ret->bytes_per_s = (double)size[0] * 1e9 / (double)(took > 0 ? took : 1);
-        uint32_t next[2] = {took < AIM_NS && size[0] < MOST_BYTES ? size[0] * 4 : 0, 0};
-        int r = one_reduce(c, next, err);
-        if (r < 0 || next[0] == 0)
+        double rate = (double)size * 1e9 / (double)(took > 0 ? took : 1);
+        if (muster_comm_rank(w->data) == root && rate > ret->bytes_per_s)
+            ret->bytes_per_s = rate;
+        uint32_t next[2] = {took < AIM_NS && size < MOST_BYTES ? size * 4 : 0, 0};
+        int r = reduce(w->control, next, err);
+        if (r < 0)
             return r;
-        size[0] = next[0] < MOST_BYTES ? next[0] : MOST_BYTES;
+        size = next[0] < MOST_BYTES ? next[0] : MOST_BYTES;
     }
+    return 0;
 }
 
-static int measure(muster_comm *c, struct measured *ret, struct muster_error *err)
+/* One line: what was measured, or why not. */
+static int say(const struct wire *w, const struct measured *got, int code, const char *why)
 {
-    char *bytes = mu_zalloc(mu_mem_default(), MOST_BYTES);
-    if (bytes == NULL) {
-        (void)snprintf(err->text, sizeof err->text, "no memory for a measurement");
-        return -ENOMEM;
-    }
-    int r = measure_latency(c, ret, err);
-    for (uint32_t root = 0; r == 0 && root < 2; root++)
-        r = measure_rate(c, bytes, root, ret, err);
-    free(bytes);
-    return r;
-}
-
-int link_child(const char *name)
-{
-    struct muster_comm_options o = MUSTER_COMM_OPTIONS_INIT;
-    struct muster_options mo = MUSTER_OPTIONS_INIT;
-    struct muster_error err = {0};
-    struct measured got = {0};
-    muster *m = NULL;
-    muster_comm *c = NULL;
-    o.name = name;
-    o.backend = "tcp";
-    o.timeout_ns = mo.timeout_ns = MEET_LIMIT_NS;
-    int r = muster_open(&mo, &m, &err);
-    if (r == 0)
-        r = muster_comm_open(m, &o, &c, &err);
-    if (r == 0)
-        r = measure(c, &got, &err);
     cJSON *out = cJSON_CreateObject();
-    if (r == 0) {
-        (void)cJSON_AddNumberToObject(out, "latency_us", got.latency_us);
-        (void)cJSON_AddNumberToObject(out, "bytes_per_s", got.bytes_per_s);
-        (void)cJSON_AddStringToObject(out, "backend", muster_comm_backend(c));
+    if (code == 0) {
+        (void)cJSON_AddNumberToObject(out, "latency_us", got->latency_us);
+        (void)cJSON_AddNumberToObject(out, "bytes_per_s", got->bytes_per_s);
+        (void)cJSON_AddStringToObject(out, "backend", muster_comm_backend(w->data));
     } else
-        (void)cJSON_AddStringToObject(out, "broken", err.text);
+        (void)cJSON_AddStringToObject(out, "broken", why);
     char *text = cJSON_PrintUnformatted(out);
     if (text != NULL)
         (void)printf("%s\n", text);
     (void)fflush(stdout);
     cJSON_free(text);
     cJSON_Delete(out);
-    muster_comm_close(c);
+    return code;
+}
+
+static int measure(const struct wire *w, struct muster_error *err)
+{
+    struct measured got = {0};
+    int r = measure_latency(w, &got, err);
+    for (uint32_t root = 0; r == 0 && root < 2; root++)
+        r = measure_rate(w, root, &got, err);
+    return say(w, &got, r, err->text);
+}
+
+static int open_comm(
+    muster *m, const char *name, const char *backend, muster_comm **ret, struct muster_error *err)
+{
+    struct muster_comm_options o = MUSTER_COMM_OPTIONS_INIT;
+    o.name = name;
+    o.backend = backend;
+    o.device = 0;
+    o.timeout_ns = MEET_LIMIT_NS;
+    return muster_comm_open(m, &o, ret, err);
+}
+
+static void measure_gpus(muster *m, const char *name, muster_comm *control)
+{
+    char own_name[64];
+    struct mu_err why = {0};
+    struct muster_error err = {0};
+    void *memory = NULL;
+    struct wire w = {.control = control};
+    (void)snprintf(own_name, sizeof own_name, "%.40s-gpu", name);
+    int r = gpu_memory(MOST_BYTES, &memory, &why);
+    if (r < 0) {
+        (void)say(&w, NULL, r, why.msg);
+        return;
+    }
+    w.bytes = memory;
+    r = open_comm(m, own_name, "nccl", &w.data, &err);
+    if (r < 0)
+        (void)say(&w, NULL, r, err.text);
+    else
+        (void)measure(&w, &err);
+    muster_comm_close(w.data);
+}
+
+int link_child(const char *name, bool gpus)
+{
+    struct muster_options mo = MUSTER_OPTIONS_INIT;
+    struct muster_error err = {0};
+    struct wire w = {0};
+    muster *m = NULL;
+    mo.timeout_ns = MEET_LIMIT_NS;
+    w.bytes = mu_zalloc(mu_mem_default(), MOST_BYTES);
+    if (w.bytes == NULL) {
+        (void)say(&w, NULL, -ENOMEM, "no memory for a measurement");
+        return 0;
+    }
+    int r = muster_open(&mo, &m, &err);
+    if (r == 0)
+        r = open_comm(m, name, "tcp", &w.data, &err);
+    w.control = w.data;
+    r = r == 0 ? measure(&w, &err) : say(&w, NULL, r, err.text);
+    if (r == 0 && gpus)
+        measure_gpus(m, name, w.control);
+    muster_comm_close(w.data);
     muster_close(m);
+    free(w.bytes);
     return 0;
 }
 
@@ -198,7 +245,8 @@ static int start_child(const struct link_ask *ask, int out_fd, pid_t *ret_pid)
     char program[] = "muster-doctor";
     char word[] = LINK_WORD;
     char name[64];
-    char *argv[] = {program, word, name, NULL};
+    char gpus[] = LINK_GPUS;
+    char *argv[] = {program, word, name, ask->gpus ? gpus : NULL, NULL};
     posix_spawn_file_actions_t fa;
     if (env == NULL)
         return -ENOMEM;
@@ -213,10 +261,11 @@ static int start_child(const struct link_ask *ask, int out_fd, pid_t *ret_pid)
 }
 
 /* Until the child closes its output, is late, or `beat` says no. Returns why it ended too early. */
-static const char *read_answer(int fd, char *ret, size_t cap, bool (*beat)(void *arg), void *arg)
+static const char *
+read_answer(int fd, int64_t limit_ns, char *ret, size_t cap, bool (*beat)(void *arg), void *arg)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    int64_t end_ns = mu_now_ns() + CHILD_LIMIT_NS;
+    int64_t end_ns = mu_now_ns() + limit_ns;
     size_t n = 0;
     for (;;) {
         int ready = poll(&p, 1, 1000);
@@ -232,11 +281,28 @@ static const char *read_answer(int fd, char *ret, size_t cap, bool (*beat)(void 
     }
 }
 
-static cJSON *unknown(const char *why)
+static cJSON *because(const char *key, const char *why)
 {
     cJSON *o = cJSON_CreateObject();
-    (void)cJSON_AddStringToObject(o, "unknown", why);
+    (void)cJSON_AddStringToObject(o, key, why);
     return o;
+}
+
+/* The first line is of sockets, the second of GPUs. NCCL that does not come to an end is broken. */
+static cJSON *take_answer(const struct link_ask *ask, char *answer, const char *why, bool is_late)
+{
+    char *second = answer + strcspn(answer, "\n");
+    second += *second == '\n';
+    cJSON *gpus = second[0] != '\0' ? cJSON_Parse(second) : NULL;
+    cJSON *got = answer[0] != '\0' ? cJSON_ParseWithLength(answer, strcspn(answer, "\n")) : NULL;
+    if (got == NULL)
+        got = because("unknown", why != NULL ? why : "what measures ended without a word");
+    else if (ask->gpus && gpus == NULL)
+        gpus = because(is_late ? "broken" : "unknown",
+                       why != NULL ? why : "what measures ended without a word");
+    if (gpus != NULL)
+        (void)cJSON_AddItemToObject(got, "gpus", gpus);
+    return got;
 }
 
 cJSON *link_measure(const struct link_ask *ask, bool (*beat)(void *arg), void *arg)
@@ -245,20 +311,18 @@ cJSON *link_measure(const struct link_ask *ask, bool (*beat)(void *arg), void *a
     int fds[2];
     pid_t pid = 0;
     if (pipe2(fds, O_CLOEXEC) < 0)
-        return unknown(strerror(errno));
+        return because("unknown", strerror(errno));
     int r = start_child(ask, fds[1], &pid);
     (void)close(fds[1]);
     if (r < 0) {
         (void)close(fds[0]);
-        return unknown(strerror(-r));
+        return because("unknown", strerror(-r));
     }
-    const char *why = read_answer(fds[0], answer, sizeof answer, beat, arg);
+    int64_t limit_ns = ask->gpus ? GPUS_LIMIT_NS : CHILD_LIMIT_NS;
+    const char *why = read_answer(fds[0], limit_ns, answer, sizeof answer, beat, arg);
     (void)close(fds[0]);
     (void)kill(pid, SIGKILL); /* It has said all, or never will. */
     while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) {
     }
-    cJSON *got = why == NULL ? cJSON_Parse(answer) : NULL;
-    if (got != NULL)
-        return got;
-    return unknown(why != NULL ? why : "what measures ended without a word");
+    return take_answer(ask, answer, why, why != NULL && beat(arg));
 }

@@ -141,8 +141,8 @@ int main(int argc, char **argv)
     struct muster_env env;
     struct mu_err err = {0};
     struct muster_error e = {0};
-    if (argc == 3 && strcmp(argv[1], LINK_WORD) == 0)
-        return link_child(argv[2]);
+    if (argc >= 3 && strcmp(argv[1], LINK_WORD) == 0)
+        return link_child(argv[2], argc > 3 && strcmp(argv[3], LINK_GPUS) == 0);
     if (cli_options_parse(&o, argc, argv, getenv("MUSTER_RDZV"), &err) < 0) {
         (void)complain(err.msg);
         return 2;

@@ -229,13 +229,26 @@ static void look(struct part *p, uint32_t peer, cJSON *seen)
     look_at_node(&ask, seen);
 }
 
+static bool has_nccl(const cJSON *node)
+{
+    const char *version = NULL;
+    double gpus = 0;
+    return doc_num(node, "gpus", &gpus, NULL) && gpus > 0 &&
+           doc_text(node, "cuda", &version, NULL) && doc_text(node, "nccl", &version, NULL);
+}
+
 static void measure_link(struct part *p, uint32_t round, uint32_t peer, cJSON *seen)
 {
     char name[48];
     uint32_t low = peer < p->me ? peer : p->me;
     (void)snprintf(name, sizeof name, "doctor-%u-%u-%u", round, low, low == peer ? p->me : peer);
     enter_stage(p, "measured the link to", peer);
-    struct link_ask ask = {.env = p->env, .me = p->me > peer, .name = name};
+    /* NCCL refuses two ranks on one GPU. */
+    struct link_ask ask = {.env = p->env,
+                           .me = p->me > peer,
+                           .name = name,
+                           .gpus = has_nccl(p->ask->facts) && has_nccl(p->nodes[peer]) &&
+                                   !doc_is(seen, "same_machine")};
     (void)cJSON_AddItemToObject(seen, "link", link_measure(&ask, beat, p));
 }
 

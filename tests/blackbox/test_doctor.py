@@ -1,6 +1,7 @@
 """muster doctor: one machine by itself, workers of one job, and what an agent says that waits too long."""
 import json
 import os
+import pathlib
 import socket
 import subprocess
 import threading
@@ -18,6 +19,7 @@ except ImportError:
     jsonschema = None
 with open(os.path.join(os.environ.get("MUSTER_SOURCE", "."), "docs", "doctor.schema.json"), encoding="utf-8") as f:
     SCHEMA = json.load(f)
+STANDIN = pathlib.Path(os.environ.get("MUSTER_SDK_PROGRAMS", pathlib.Path(mulib.BIN).parent / "tests" / "sdk")) / "libnccl_standin.so"
 LONG = 120  # seconds: four that measure each other on a busy machine
 MUSTER = os.path.join(mulib.BIN, "muster")
 
@@ -186,6 +188,28 @@ os.execv({MUSTER!r}, ["muster", "doctor"])
     assert "rank 1" in a.cause() and "SIGKILL" in a.cause(), a.err.text()
     assert "never said what it is" in a.out.text(), a.out.text()
     assert time.monotonic() - began < 60
+
+
+@pytest.mark.skipif(not STANDIN.exists(), reason="built without NCCL: no stand-in for it")
+@pytest.mark.parametrize("fail", [None, "ncclAllReduce=3"])
+def test_the_child_that_measures_also_measures_nccl(server, tmp_path, fail):
+    """On a stand-in for NCCL and CUDA, which moves nothing: what is called, and what is said of a failure."""
+    helper = os.path.join(mulib.BIN, "..", "lib", "muster", "muster-doctor")
+    env = {**{k: v for k, v in os.environ.items() if not k.startswith(("MUSTER", "TORCHELASTIC"))}, "WORLD_SIZE": "2",
+           "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.port),
+           "TORCHELASTIC_USE_AGENT_STORE": "True", "MUSTER_NCCL_LIBRARY": str(STANDIN), "MUSTER_CUDA_LIBRARY": str(STANDIN),
+           **({"STANDIN_FAIL": fail} if fail else {})}
+    ranks = [subprocess.Popen([helper, "--measure-link", "pair", "gpus"], stdout=subprocess.PIPE, text=True,
+                              env={**env, "RANK": str(r), "GROUP_RANK": str(r), "GROUP_WORLD_SIZE": "2",
+                                   "STANDIN_LOG": str(tmp_path / f"calls{r}")}) for r in range(2)]
+    said = [[json.loads(s) for s in p.communicate(timeout=LONG)[0].splitlines()] for p in ranks]
+    for sockets, gpus in said:
+        assert sockets["backend"] == "tcp" and sockets["bytes_per_s"] > 0, said
+        if fail:
+            assert "ncclAllReduce" in gpus["broken"] or "rank" in gpus["broken"], said
+        else:
+            assert gpus["backend"] == "nccl" and gpus["bytes_per_s"] > 0, said
+    assert "ncclCommInitRankConfig size=2 rank=0" in (tmp_path / "calls0").read_text()
 
 
 # --- an agent that waits ---
