@@ -16,6 +16,7 @@
 #include "agent/health.h"
 #include "agent/hosting.h"
 #include "agent/inject.h"
+#include "agent/late.h"
 #include "agent/life/life.h"
 #include "agent/link/facts.h"
 #include "agent/link/link.h"
@@ -74,6 +75,7 @@ struct agent {
     struct watchdog watchdog;
     struct pulse pulse;
     struct health health;
+    struct late late;
     struct xid xid;
     char cause_words[MU_MESSAGE_BYTES]; /* Of the worker that failed last. */
     struct stacks stacks;
@@ -147,6 +149,11 @@ static void say(const struct agent *a, const char *text)
 static void say_err(const struct agent *a, const struct mu_err *err)
 {
     say(a, err->msg);
+}
+
+static void say_late(void *arg, const char *text)
+{
+    say(arg, text);
 }
 
 /* ------------------------------------------------------------------ torchrun's events */
@@ -784,6 +791,7 @@ static void leave(struct agent *a)
     watchdog_close(&a->watchdog);
     pulse_close(&a->pulse);
     health_close(&a->health);
+    late_close(&a->late);
     xid_close(&a->xid);
     stacks_close(&a->stacks);
     inject_close(&a->inject);
@@ -899,6 +907,7 @@ static void step(struct agent *a, struct life_event *ev)
     if (actions != few)
         free(actions);
     arm_timer(a, now_ns);
+    late_follow(&a->late, a->life.state == LIFE_JOINING && !a->leaving);
 }
 
 /* ------------------------------------------------------------------ the link's news */
@@ -1363,6 +1372,11 @@ static int set_up(struct agent *a, struct mu_err *err)
         return mu_err_set(err, -ENOMEM, "no memory");
     xid_init(&a->xid, &a->loop);
     health_init(&a->health, &a->loop, a->o->health_check, a->o->health_timeout_ns, on_health, a);
+    /* A check of the node's own has the one place for a guest, and says as much. */
+    bool looks =
+        !a->o->no_doctor && a->o->health_check == NULL && a->o->rdzv != AGENT_RDZV_STANDALONE;
+    late_init(&a->late, &a->loop, looks ? &a->o->endpoint : NULL, a->o->connect_timeout_ns,
+              say_late, a);
     r = make_plan(a, err);
     if (r == 0)
         r = make_life(a, err);
@@ -1381,6 +1395,7 @@ static int set_up(struct agent *a, struct mu_err *err)
     if (r == 0)
         pulse_use(&a->pulse, a->work, a->output);
     health_use(&a->health, a->work);
+    late_use(&a->late, a->work);
     a->notices.arg = a;
     a->notices.on_notice = on_notice;
     a->notices.on_trouble = on_notice_trouble;

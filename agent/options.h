@@ -117,6 +117,7 @@ struct agent_options {
     const char *health_check;   /* NULL: none. */
     int64_t health_timeout_ns;
     int64_t health_interval_ns; /* From one that failed to the next, at first. */
+    bool no_doctor;             /* Nothing is looked at where the rendezvous is late. */
     bool leave_quarantine;
     const char *hang_hook; /* NULL: what is there; "": nothing. */
     int64_t hang_hook_timeout_ns;

@@ -464,6 +464,14 @@ static int set_health_interval(struct reading *rd, const char *text, const char 
     return seconds(rd, text, NS_PER_S / 10, what, &rd->o->health_interval_ns);
 }
 
+static int set_no_doctor(struct reading *rd, const char *text, const char *what)
+{
+    (void)text;
+    (void)what;
+    rd->o->no_doctor = true;
+    return 0;
+}
+
 static int set_leave_quarantine(struct reading *rd, const char *text, const char *what)
 {
     (void)text;
@@ -752,6 +760,9 @@ const struct option_row option_rows[] = {
      "How long that may take before it is killed."},
     {"health-check-interval", 0, OPTION_OWN, "SECONDS", set_health_interval, "30",
      "From a check that failed to the next one; twice as long each time, up to 10 min."},
+    {"no-doctor", 0, OPTION_OWN, NULL, set_no_doctor, NULL,
+     "Look at nothing where the rendezvous is late. By default, once, after a minute or half the time-out of joining where that is less, muster doctor "
+     "looks at this node's names and its way to the server, beside the loop, and one line says what it found. Not with --health-check."},
     {"leave-quarantine", 0, OPTION_OWN | OPTION_NO_PET, NULL, set_leave_quarantine, NULL,
      "Forgives the failures that began on this host: a node set aside for them (rdzv-server --quarantine) is counted on again."},
     {"hang-hook", 0, OPTION_OWN, "CMD", set_hang_hook, NULL,

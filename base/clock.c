@@ -21,6 +21,13 @@ int64_t mu_unix_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / MU_NS_PER_MS;
 }
 
+int64_t mu_unix_us(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / MU_NS_PER_US;
+}
+
 char *mu_iso8601(int64_t unix_ms, char *ret)
 {
     if (unix_ms >= 0 && unix_ms < MU_DATE_END_MS)

@@ -14,6 +14,7 @@ int64_t mu_now_ns(void);
 
 /* Milliseconds since 1970, CLOCK_REALTIME: for people and logs only. */
 int64_t mu_unix_ms(void);
+int64_t mu_unix_us(void); /* The same in microseconds: to compare the clocks of two machines. */
 
 /* "2026-11-30T06:46:42.123Z"; ret has room for 32 bytes. Returns ret. */
 char *mu_iso8601(int64_t unix_ms, char *ret);

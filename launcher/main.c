@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "launcher/doctor.h"
 #include "launcher/drain.h"
 #include "launcher/logs.h"
 #include "launcher/options.h"
@@ -50,5 +51,7 @@ int main(int argc, char **argv)
         (void)mu_buf_adds(&b, "muster " MUSTER_VERSION "\n");
         return print(&b);
     }
+    if (o.verb == CLI_DOCTOR)
+        return cli_doctor(argv);
     return deeds[o.verb](&o);
 }

@@ -82,6 +82,37 @@ static int set_drain_timeout(struct cli_options *o, const char *text, struct mu_
     return mu_parse_seconds(text, 0, S(86400), "--drain-timeout", &o->drain_timeout_ns, err);
 }
 
+static int set_local(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)text;
+    (void)err;
+    o->local = true;
+    return 0;
+}
+
+static int set_quick(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)text;
+    (void)err;
+    o->quick = true;
+    return 0;
+}
+
+static int set_brief(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)text;
+    (void)err;
+    o->brief = true;
+    return 0;
+}
+
+static int set_log_dir(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)err;
+    o->log_dir = text;
+    return 0;
+}
+
 static int set_colour(struct cli_options *o, const char *text, struct mu_err *err)
 {
     static const char *const words[] = {
@@ -138,6 +169,10 @@ static const struct option options[] = {
     {"signal", 0, "SIGTERM|SIGINT|SIGKILL", cli_set_signal, "for stop: the signal that workers get; default SIGTERM", OF(STOP)},
     {"grace", 0, "SECONDS", cli_set_grace, "for stop: how long until SIGKILL follows; default the agent's, 30", OF(STOP)},
     {"wait", 0, NULL, cli_set_wait, "for stop: return when it has ended", OF(STOP)},
+    {"local", 0, NULL, set_local, "for doctor: this machine alone, and with --rdzv its way to the server; nothing else needs to run", OF(DOCTOR)},
+    {"quick", 0, NULL, set_quick, "for doctor: leave out what links carry", OF(DOCTOR)},
+    {"brief", 0, NULL, set_brief, "for doctor --local: names, own port and the server alone, and of these the worst in one sentence", OF(DOCTOR)},
+    {"log-dir", 0, "DIR", set_log_dir, "for doctor: a folder whose disk is to be looked at too", OF(DOCTOR)},
     {"token-file", 0, "FILE", set_token_file, "the server's token, for what changes something; default $MUSTER_TOKEN_FILE, else ~/.config/muster/token, else /etc/muster/token", 0},
     {"color", 0, "auto|always|never", set_colour, "colours; default auto: on a terminal, unless NO_COLOR is set", 0},
     {"version", 0, NULL, set_version, "print the version and exit", 0},
@@ -310,9 +345,12 @@ int cli_options_parse(
                           verbs[o->verb].word);
     if (cli_check_words(o, err) < 0)
         return err->code;
+    if (o->brief && (!o->local || o->json))
+        return mu_err_set(err, -EINVAL, "--brief goes with muster doctor --local, without --json");
+    bool has_env = rdzv_env != NULL && rdzv_env[0] != '\0';
+    o->server_given = has_env || o->server.host[0] != '\0';
     if (o->server.host[0] != '\0')
         return 0;
-    bool has_env = rdzv_env != NULL && rdzv_env[0] != '\0';
     return mu_parse_endpoint(has_env ? rdzv_env : "localhost", DEFAULT_PORT, "MUSTER_RDZV",
                              &o->server, err);
 }

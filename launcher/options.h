@@ -31,7 +31,9 @@
     X(POOL, "pool", NULL, "the nodes on offer, and which jobs wait for which")                     \
     X(UNDRAIN, "undrain", "NODE", "let a node of the pool take jobs again")                        \
     X(STORE, "store", "get|set|keys|del [KEY] [VALUE]", "keys and values of the server's store")   \
-    X(TOKEN, "token", "new [FILE]", "make the token that who starts and stops jobs must have")
+    X(TOKEN, "token", "new [FILE]", "make the token that who starts and stops jobs must have")     \
+    X(DOCTOR, "doctor", NULL,                                                                      \
+      "whether nodes are fit for a job: each one, each pair, and what links carry")
 #define X(NAME, word, argument, doc) CLI_##NAME,
 enum cli_verb {
     CLI_VERBS(X) CLI_VERB_COUNT
@@ -101,6 +103,11 @@ struct cli_options {
     const char *token_file;           /* NULL: not given. */
     const char *words[CLI_WORDS_MAX]; /* Of commands that take some (options_words.h). */
     uint32_t word_count;
+    bool server_given;   /* By --rdzv or MUSTER_RDZV; else it is localhost. */
+    bool local;          /* CLI_DOCTOR */
+    bool quick;          /* CLI_DOCTOR */
+    bool brief;          /* CLI_DOCTOR */
+    const char *log_dir; /* CLI_DOCTOR: borrowed; NULL: none. */
     int64_t timeout_ns;
     int64_t interval_ns;
     bool watch;

@@ -261,7 +261,7 @@ void cli_add_questions(struct mu_buf *b)
     add_line(b, "why did it restart?", "muster incidents JOB");
     add_line(b, "which rank is slow?", "muster workers JOB");
     add_line(b, "what did rank 3 print?", "muster logs JOB --rank 3");
-    add_line(b, "is this cluster healthy?", "muster nodes");
+    add_line(b, "is this cluster healthy?", "muster doctor --local");
 }
 
 static const struct {

@@ -127,6 +127,7 @@ static int draw_text(struct view *v, const cJSON *answer, const char *trouble, s
     case CLI_STOP:
     case CLI_RESUME:
     case CLI_UNDRAIN:
+    case CLI_DOCTOR: /* It is another program: doctor.c. */
     case CLI_VERB_COUNT:
         break;
     }

@@ -41,6 +41,8 @@ ROWS = [
     ("worker-sdk/src/store/store_serve.", ["base/", "worker-sdk/", "rendezvous/store/"], ["uthash.h", "utlist.h"], False),
     ("worker-sdk/", ["base/", "worker-sdk/"], ["uthash.h", "utlist.h", "cjson/"], False),
     ("trainer-example/", ["trainer-example/"], ["cuda", "cublas"], False),
+    ("launcher/doctor/facts.", PURE_BASE + ["launcher/doctor/"], ["cjson/"], True),
+    ("launcher/doctor/judge", PURE_BASE + ["launcher/doctor/"], ["cjson/"], True),
     ("launcher/", ["base/", "launcher/"], ["curl/", "cjson/", "uv.h"], False),
 ]
 PURE_FILES = tuple("base/%s.%s" % (n, s) for n in ("check", "err", "mem", "str", "parse", "json", "cause", "ctl", "words", "shown", "date") for s in "ch")

@@ -26,6 +26,8 @@ ROOMS = {
     "agent_chaos": set(),
     "surroundings": set(),
     "service_book": set(),
+    "mu_doctor_judge": {"cJSON_GetArrayItem", "cJSON_GetObjectItemCaseSensitive", "cJSON_IsArray", "cJSON_IsBool", "cJSON_IsFalse",
+                        "cJSON_IsNull", "cJSON_IsNumber", "cJSON_IsObject", "cJSON_IsString", "cJSON_IsTrue"},  # Facts are read, not made.
 }
 
 

@@ -4,3 +4,4 @@ mu_unit(launcher.options SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/launcher_options.c 
 mu_unit(launcher.pages SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/launcher_pages.c LINK mu_cli_pages)
 mu_unit(launcher.jobs SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/launcher_jobs.c LINK mu_cli_pages)
 mu_unit(launcher.sse SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/launcher_sse.c LINK mu_cli_pages)
+mu_unit(launcher.doctor SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/launcher_doctor.c LINK mu_doctor_report)
