@@ -3,6 +3,7 @@ import subprocess
 
 import pytest
 from conftest import BIN, HERE, PYTHON, ROOT
+from test_lab_systemd import machines, stage  # noqa: F401 (a fixture)
 
 WORKER = HERE / "worker.py"
 TOKEN = "0123456789abcdef" * 4
@@ -84,3 +85,29 @@ def test_workers_elsewhere_find_the_store_that_they_were_promised_though_there_i
     for p in both:
         assert p.wait(60) == 0, p.text()
         assert "store 29600 4711" in p.text(), p.text()
+
+
+def test_services_take_the_token_from_a_credential_of_systemd(hosts, stage):  # noqa: F811
+    lab, (m,) = machines(hosts, stage, 1)
+    m.sh("muster token new /etc/muster/token && [ $(stat -c %a%U /etc/muster/token) = 600root ]")
+    probe = "systemd-run --wait --pipe -q -p User={} -p LoadCredential=t:/etc/muster/token sh -c 'cat $CREDENTIALS_DIRECTORY/t' 2>/dev/null | wc -c"
+    user = next((u for u in ("muster", "root") if m.sh(probe.format(u), check=False) == "65"), None)
+    m.sh("for u in rdzv-server node-agent@; do mkdir -p /etc/systemd/system/$u.service.d && "
+         f"printf '[Service]\\nUser={user or 'root'}\\nLoadCredential=muster-token:/etc/muster/token\\n' >/etc/systemd/system/$u.service.d/token.conf; done; "
+         "systemctl daemon-reload")
+    m.sh("systemctl start rdzv-server", check=user is not None)
+    if user is None:
+        assert "is empty" in m.sh("journalctl --no-pager -u rdzv-server"), "it does not run open where a token was meant"
+        pytest.skip("systemd cannot show credentials on these hosts")
+    m.until("curl -sf --max-time 5 http://localhost:29500/healthz")
+    assert m.sh("ps -o user= -p $(systemctl show -P MainPID rdzv-server)") == user
+    assert m.sh("curl -s -o /dev/null -w '%{http_code}' -X PUT -d 1 http://localhost:29500/v1/store/k") == "401"
+    m.sh("muster store set k v")  # root's is the file itself.
+    m.sh("mkdir -p /etc/muster/jobs && printf 'NODE_AGENT_ARGS=\"--nnodes=1 --rdzv=localhost /bin/sleep 600\"\\n' >/etc/muster/jobs/t.conf")
+    m.sh("systemctl start node-agent@t")
+    m.until("muster nodes t --json | grep -q '\"connected\":.*true'")
+    m.sh("systemctl stop node-agent@t")
+    said = m.sh("runuser -u nobody -- muster store set k v 2>&1", check=False)
+    assert "--token-file=FILE" in said, said
+    shown = m.sh("journalctl --no-pager -u rdzv-server -u node-agent@t; systemctl show rdzv-server node-agent@t")
+    assert m.sh("cat /etc/muster/token") not in shown
