@@ -133,7 +133,8 @@ def test_other_methods_are_refused(server, method):
 def test_unknown_path_names_the_known_ones(server):
     code, _, body = server.get("/nope?x=1")
     assert code == 404 and json.loads(body)["paths"] == [
-        "/healthz", "/status", "/jobs/{id}/incidents", "/nodes/{node}/drain"]
+        "/healthz", "/status", "/jobs/{id}/incidents", "/nodes/{node}/drain", "/nodes/{node}/undrain", "/jobs", "/jobs/{id}/stop",
+        "/jobs/{id}/resume", "/jobs/{id}/logs", "/jobs/{id}"]
 
 
 def test_kept_connection_answers_again(server):
