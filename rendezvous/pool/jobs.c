@@ -368,8 +368,7 @@ static void judge_by_statuses(struct pool_job *j)
             (bad == NULL || s->ended_ns < bad->ended_ns))
             bad = s;
     }
-    if (j->exit_status < 0)
-        j->exit_status = bad != NULL ? (int32_t)bad->status : 0;
+    j->exit_status = bad != NULL ? (int32_t)bad->status : 0;
     if (j->cause[0] == '\0' && bad != NULL)
         (void)snprintf(j->cause, sizeof j->cause, "the agent on %s ended with status %u", bad->host,
                        bad->status);
@@ -382,7 +381,7 @@ static void finish(struct pool *p, struct pool_job *j)
         lost = lost || j->seats[i].state == POOL_SEAT_LOST || j->seats[i].state == POOL_SEAT_VACANT;
     if (j->verdict == POOL_SUCCEEDED)
         j->exit_status = 0;
-    else if (j->verdict == POOL_UNDECIDED)
+    else if (j->exit_status < 0)
         judge_by_statuses(j);
     bool well = j->verdict == POOL_SUCCEEDED ||
                 (j->verdict == POOL_UNDECIDED && j->exit_status == 0 && !lost);

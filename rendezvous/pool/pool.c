@@ -281,6 +281,8 @@ static void seat_up(struct pool *p, struct pool_job *j, struct pool_seat *s, boo
     if (!pool_job_goes_on(j))
         s->unassign_due = true;
     pool_job_dirty(p, j);
+    if (runs && pool_job_goes_on(j) && j->verdict == POOL_UNDECIDED)
+        j->cause[0] = '\0'; /* Whoever refused it is of no interest any more. */
     if (!runs || j->state != POOL_STARTING)
         return;
     for (uint32_t i = 0; i < j->seat_count; i++)

@@ -77,7 +77,7 @@ enum pool_event_type {
     POOL_EV_DRAIN,    /* node */
     POOL_EV_UNDRAIN,  /* node */
     POOL_EV_ROUND,    /* job: its agents have met, and a round of it runs. */
-    POOL_EV_VERDICT,  /* job, success, exit_status, text, begun_unix_ms */
+    POOL_EV_VERDICT,  /* job, success, exit_status (-1: as the nodes say), text, begun_unix_ms */
     POOL_EV_DEADLINE, /* pool.deadline_ns is here. */
     POOL_EV_COUNT
 };

@@ -326,7 +326,8 @@ void srv_pool_round(struct srv *s, const struct srv_job *sj)
         (void)srv_pool_step(s, &ev, &out, NULL);
 }
 
-/* As node-agent --exit-status=first ends. */
+/* As node-agent --exit-status=first ends; -1: as its nodes say, for one that was told to leave ends
+ * with the signal that told it. */
 static int32_t exit_status_of(const struct job *j)
 {
     const struct mu_cause *c = &j->cause;
@@ -334,6 +335,8 @@ static int32_t exit_status_of(const struct job *j)
         return c->exit_code;
     if (j->has_cause && c->kind == MU_CAUSE_WORKER_SIGNAL)
         return 128 + (c->signo & 127);
+    if (!j->has_cause || c->kind == MU_CAUSE_NODE_LEFT)
+        return -1;
     return j->budget.same_failure ? 65 : 1;
 }
 

@@ -1,6 +1,8 @@
 """Service mode, the server's side: nodes on offer, the queue, what is asked over HTTP. Nodes are played by hand."""
 import json
+import os
 import signal
+import sqlite3
 
 import pytest
 
@@ -90,6 +92,19 @@ def test_jobs_start_in_the_order_of_their_submission(server):
     assert j["exit_status"] == 3 and "the agent on n1 ended with status 3" in j["cause"]
 
 
+def test_status_fits_its_schema(server):
+    jsonschema = pytest.importorskip("jsonschema", reason="python3-jsonschema is missing")
+    with open(os.path.join(os.environ["MUSTER_SOURCE"], "docs", "status.schema.json"), encoding="utf-8") as f:
+        schema = jsonschema.Draft202012Validator(json.load(f))
+    n = Node(server, gpus=2)
+    submit(server, nproc_per_node=2)
+    submit(server, nproc_per_node=2)
+    n.expect("assign")
+    s = server.status()
+    assert [q["state"] for q in s["pool"]["queue"]] == ["starting", "queued"] and s["pool"]["nodes"][0]["jobs"]
+    schema.validate(s)
+
+
 def test_jobs_share_nodes_without_sharing_gpus(server):
     n1, n2 = Node(server, "n1", gpus=4), Node(server, "n2", gpus=4)
     submit(server, nnodes="1:2", nproc_per_node=2)
@@ -164,7 +179,7 @@ def test_a_node_that_comes_back_keeps_its_job(server):
     n.close()
     n = Node(server, node=n.node, has=[{"job": name, "attempt": 1, "state": 0},
                                        {"job": "old", "attempt": 1, "state": 1}])
-    n.beat() # Nothing but the answer comes.
+    n.beat()  # Nothing but the answer comes.
     n.placed(a, 2)
     assert wait_state(server, name, "done")
 
@@ -301,6 +316,21 @@ def test_without_a_state_dir_running_jobs_are_found_on_their_nodes(start_server)
     assert wait_state(server, "old", "failed")["exit_status"] == 5
     code, answer = ask(server, "POST", "/v1/jobs/old/resume")
     assert code == 409 and "submit it anew" in answer["error"]
+
+
+def test_a_file_of_the_schema_before_is_brought_up(start_server):
+    server = start_server(*CALM, keep=True)
+    kept_by_now(server)
+    assert server.stop() == 0
+    with sqlite3.connect(server.state_dir / "rdzv.db") as db:
+        db.execute("DROP TABLE pool")
+        db.execute("PRAGMA user_version=1")
+    db.close()
+    server = start_server(*CALM, keep=True)
+    assert server.job("mark")
+    name = submit(server)
+    assert server.stop() == 0
+    assert job(start_server(*CALM, keep=True), name)["state"] == "queued"
 
 
 # --- output ---

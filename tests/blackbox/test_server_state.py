@@ -169,7 +169,7 @@ def test_a_newer_schema_is_refused_and_left_alone(keeping, tmp_path):
     db.close()
     p = subprocess.run([mulib.program("rdzv-server"), "--port", "0", "--state-dir", str(first.state_dir)], stdin=subprocess.DEVNULL,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=mulib.PATIENCE, text=True)
-    assert p.returncode == 1 and "is of schema 7, and this version knows up to 1: use a newer rdzv-server" in p.stderr
+    assert p.returncode == 1 and "is of schema 7, and this version knows up to 2: use a newer rdzv-server" in p.stderr
     assert not [n for n in os.listdir(first.state_dir) if "damaged" in n]
 
 

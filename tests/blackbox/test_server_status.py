@@ -135,7 +135,8 @@ def test_unknown_path_names_the_known_ones(server):
     code, _, body = server.get("/nope?x=1")
     paths = json.loads(body)["paths"]
     assert code == 404 and len(set(paths)) == len(paths) and {
-        "/healthz", "/status", "/", "/page.css", "/page.js", "/jobs/{id}/incidents", "/nodes/{node}/drain", "/store", "/store/{key}"} <= set(paths)
+        "/healthz", "/status", "/", "/page.css", "/page.js", "/jobs/{id}/incidents", "/nodes/{node}/drain", "/store", "/store/{key}",
+        "/nodes/{node}/undrain", "/jobs", "/jobs/{id}/stop", "/jobs/{id}/resume", "/jobs/{id}/logs", "/jobs/{id}"} <= set(paths)
 
 
 def test_kept_connection_answers_again(server):

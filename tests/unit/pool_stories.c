@@ -400,6 +400,29 @@ static void test_stop_and_resume(void **state)
     end(&s);
 }
 
+static void test_a_job_that_was_told_to_stop_ends_with_that_signal(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, false);
+    uint32_t n = offer(&s, "n1", 2, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    uint32_t k = submit(&s, "k", 1, 1, 1, -1);
+    placed(&s, n, "j", 1, 1, 0);
+    placed(&s, n, "k", 1, 1, 0);
+    stop(&s, j, 15);
+    verdict(&s, j, false, -1); /* Its node has left, says the rendezvous. */
+    placed(&s, n, "j", 1, 2, 143);
+    assert_state(&s, j, POOL_STOPPED);
+    assert_int_equal(job(&s, j)->exit_status, 143);
+    stop(&s, k, 2);
+    verdict(&s, k, false, -1);
+    placed(&s, n, "k", 1, 2, 0);
+    assert_state(&s, k, POOL_STOPPED);
+    assert_int_equal(job(&s, k)->exit_status, 130);
+    end(&s);
+}
+
 static void test_who_refuses_is_passed_over_and_in_the_end_the_job_fails(void **state)
 {
     struct story s;
@@ -657,6 +680,7 @@ int main(void)
         cmocka_unit_test(test_a_job_without_a_verdict_ends_by_exit_statuses),
         cmocka_unit_test(test_a_verdict_beats_statuses_and_agents_that_stay_are_ended),
         cmocka_unit_test(test_stop_and_resume),
+        cmocka_unit_test(test_a_job_that_was_told_to_stop_ends_with_that_signal),
         cmocka_unit_test(test_who_refuses_is_passed_over_and_in_the_end_the_job_fails),
         cmocka_unit_test(test_a_lost_node_is_replaced_and_tidies_up_when_it_is_back),
         cmocka_unit_test(test_a_node_that_is_back_in_time_changes_nothing),
