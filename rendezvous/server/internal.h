@@ -284,6 +284,7 @@ struct srv {
     uv_timer_t probe_timer;
     char *mark_path; /* NULL: no mark is kept. */
     bool marked;
+    int64_t mark_renewed_ns;
     struct state *state; /* NULL: jobs are not kept. */
 
     const struct srv_http_module *http; /* NULL until the first request. */
