@@ -11,7 +11,7 @@ build=(gcc libc6-dev cmake ninja-build pkg-config python3 libuv1-dev libcjson-de
 demo=(curl jq procps)
 test=(g++ libcmocka-dev python3-pytest python3-pytest-timeout python3-jsonschema python3-venv python3-torch hydra mpich openmpi-bin redis-server
     slurmctld slurmd slurm-client munge
-    nftables iproute2 systemd dbus util-linux valgrind strace spin clang clang-format clang-tidy libclang-rt-14-dev zsh fish man-db
+    nftables iproute2 systemd dbus util-linux openssh-server valgrind strace spin clang clang-format clang-tidy libclang-rt-14-dev zsh fish man-db
     dpkg-dev file lintian)
 
 packages_of() {
