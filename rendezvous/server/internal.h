@@ -276,6 +276,7 @@ struct srv {
     uint32_t ended_slots;
     uint32_t live_rounds;
     int64_t not_before_ns; /* After a life that ended badly; 0: not so. */
+    int64_t mark_renewed_ns;
     uv_timer_t job_timer;
     int64_t job_timer_at_ns; /* MU_NEVER: not armed. */
     struct probe *probes[SRV_PROBE_STEPS];
@@ -284,7 +285,6 @@ struct srv {
     uv_timer_t probe_timer;
     char *mark_path; /* NULL: no mark is kept. */
     bool marked;
-    int64_t mark_renewed_ns;
     struct state *state; /* NULL: jobs are not kept. */
 
     const struct srv_http_module *http; /* NULL until the first request. */

@@ -106,7 +106,7 @@ def test_wrong_options_are_said_once_and_not_tried_again(hosts, stage):
 def test_this_node_as_a_service_takes_up_its_options_anew(hosts, stage):
     _, (m,) = machines(hosts, stage, 1)
     need_service()
-    m.sh("systemctl start rdzv-server && echo 'NODE_AGENT_OPTIONS=\"--rdzv=n1\"' >/etc/muster/node-agent.conf && systemctl start node-agent")
+    m.sh("systemctl start rdzv-server && echo 'NODE_AGENT_OPTIONS=\"--rdzv=localhost\"' >/etc/muster/node-agent.conf && systemctl start node-agent")
     pid = m.show("node-agent", "MainPID")
     assert m.sh(f"ps -o user= -p {pid}") == "muster"
     assert m.sh("stat -c '%U %a' /var/log/muster /var/lib/muster/node-agent").split() == ["muster", "700"] * 2
@@ -136,7 +136,7 @@ def test_the_journal_is_asked_by_its_fields_as_the_guide_says(hosts, stage):
     assert m.journal("-u rdzv-server -p warning") == []
     m.sh("systemd-run --quiet node-agent --nnodes=1 --rdzv=n1 --rdzv-id=three --no-python sleep 60")
     m.until("curl -sf http://localhost:29500/status | grep -q three")
-    m.sh("node-agent --nnodes=1 --rdzv=n1 --rdzv-id=three --no-python sleep 60", check=False)
+    m.sh("node-agent --nnodes=1 --rdzv=n1 --rdzv-id=three --max-restarts=3 --no-python sleep 60", check=False)
     m.until("journalctl --no-pager -q -u rdzv-server -p warning MUSTER_EVENT=agent.refused | grep -q .")
 
 

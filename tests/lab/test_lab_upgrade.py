@@ -1,20 +1,27 @@
 """The Debian package on hosts with systemd: a job of two units lives through an upgrade, a killed server, a killed agent and a reboot."""
 import shutil
 
-from unitlib import NEXT, WORKER, all_step, installed, next_packages, packages, ranks, until  # noqa: F401
+import pytest
+from unitlib import NEXT, WORKER, all_step, installed, knows, need_service, next_packages, packages, ranks, until  # noqa: F401
 
 
-def begin_job(lab, machines, folder):
-    worker = lab.share / "worker.sh"
+def make_worker(lab):
+    worker, folder = lab.share / "worker.sh", lab.share / "ranks"
     worker.write_text(WORKER)
     worker.chmod(0o755)
     folder.mkdir()
     folder.chmod(0o777)
+    return folder, worker
+
+
+def begin_job(lab, machines):
+    folder, worker = make_worker(lab)
     machines[0].sh("systemctl enable --now rdzv-server.socket rdzv-server.service")
     for m in machines:
         m.sh("printf 'NODE_AGENT_ARGS=\"--nnodes=2 --nproc-per-node=2 --rdzv=n1 --max-restarts=3 %s %s\"\\n' >/etc/muster/jobs/train.conf"
              % (worker, folder))
         m.sh("systemctl enable --now node-agent@train")
+    return folder
 
 
 def the_job(m):
@@ -29,8 +36,7 @@ def gone(folder):
 
 def test_an_upgrade_a_kill_and_a_reboot_end_no_job(hosts, packages, next_packages):  # noqa: F811
     lab, (a, b) = installed(hosts, 2, packages, "muster")
-    folder = lab.share / "ranks"
-    begin_job(lab, (a, b), folder)
+    folder = begin_job(lab, (a, b))
     before = all_step(folder, 4)
     agents = [m.show("node-agent@train", "MainPID") for m in (a, b)]
     server = a.show("rdzv-server", "MainPID")
@@ -93,3 +99,25 @@ def test_an_upgrade_a_kill_and_a_reboot_end_no_job(hosts, packages, next_package
     assert a.sh("systemctl is-active rdzv-server.socket rdzv-server node-agent@train", check=False).split() == ["inactive"] * 3
     assert a.sh("find /etc/muster /var/lib/muster /var/log/muster 2>/dev/null", check=False).split() == [
         "/etc/muster", "/etc/muster/jobs", "/etc/muster/jobs/train.conf"]
+
+
+def test_an_upgrade_keeps_the_jobs_of_a_nodes_service(hosts, packages, next_packages):  # noqa: F811
+    need_service()
+    if not knows("muster", "run"):
+        pytest.skip("muster of this build has no `run`")
+    lab, (m,) = installed(hosts, 1, packages, "muster")
+    folder, worker = make_worker(lab)
+    m.sh("echo 'NODE_AGENT_OPTIONS=\"--rdzv=localhost --slots=4\"' >/etc/muster/node-agent.conf")
+    m.sh("systemctl enable --now rdzv-server.socket rdzv-server.service node-agent.service")
+    m.sh(f"muster run -d --nnodes=1 --nproc-per-node=2 --name=here --cwd=/tmp -- {worker} {folder}")
+    before = all_step(folder, 2)
+    pid = m.show("node-agent", "MainPID")
+    m.install(shutil.copy(next_packages["muster"], lab.share))
+    m.until("[ $(systemctl show -P ActiveState node-agent) = active ]")
+    assert m.show("node-agent", "MainPID") == pid and m.show("node-agent", "NRestarts") == "0"
+    assert m.sh(f"readlink /proc/{pid}/exe") == "/usr/bin/node-agent", "it is the new program"
+    all_step(folder, 2, since=before)
+    m.until(f"curl -sf http://localhost:29500/v1/status | grep -q '\"version\":\"{NEXT}\"'")
+    assert the_job(m)["round"] == 1
+    m.sh("systemctl stop node-agent")
+    assert m.sh("pgrep -u muster -f worker.sh", check=False) == ""
