@@ -29,8 +29,8 @@ get_property(has_units GLOBAL PROPERTY MUSTER_INSTALLED_systemd)
 if(has_units)
     list(APPEND CPACK_COMPONENTS_ALL systemd)
     set(CPACK_COMPONENT_SYSTEMD_GROUP muster)
-    set(CPACK_DEBIAN_MUSTER_PACKAGE_CONTROL_EXTRA
-        "${PROJECT_SOURCE_DIR}/packaging/deb/muster/postinst;${PROJECT_SOURCE_DIR}/packaging/deb/muster/prerm")
+    set(scripts ${PROJECT_SOURCE_DIR}/packaging/deb/muster)
+    set(CPACK_DEBIAN_MUSTER_PACKAGE_CONTROL_EXTRA "${scripts}/postinst;${scripts}/prerm;${scripts}/postrm;${scripts}/conffiles")
 endif()
 mu_package(libmuster libmuster0 libs "what a worker of a multi-node job links"
     "${is_it}\nlibmuster tells a process its rank, and has a store, collectives, a DDP reducer\nand checkpoints. This is the library." runtime)

@@ -291,6 +291,7 @@ struct srv {
     uint32_t ended_slots;
     uint32_t live_rounds;
     int64_t not_before_ns; /* After a life that ended badly; 0: not so. */
+    int64_t mark_renewed_ns;
     uv_timer_t job_timer;
     int64_t job_timer_at_ns; /* MU_NEVER: not armed. */
     struct probe *probes[SRV_PROBE_STEPS];

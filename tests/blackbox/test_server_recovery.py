@@ -1,5 +1,6 @@
 """The server dies with SIGKILL while a round runs: agents come back, the round goes on, and no round begins beside it."""
 import os
+import time
 
 from mulib import Agent
 
@@ -116,6 +117,29 @@ def test_no_mark_no_waiting(start_server):
     b.expect("welcome"), c.expect("welcome")
     b.expect("start"), c.expect("start")
     b.close(), c.close()
+
+
+def test_marks_that_nobody_renewed_for_a_day_go_and_others_stay(tmp_path, start_server):
+    folder = tmp_path / "state"
+    folder.mkdir()
+    two_days, now = time.time() - 2 * 86400, time.time()
+    for name, at in (("rdzv-1.live", two_days), ("rdzv-2.live", now), ("other", two_days)):
+        (folder / name).touch()
+        os.utime(folder / name, (at, at))
+    (folder / "rdzv-3.live").mkdir()
+    os.utime(folder / "rdzv-3.live", (two_days, two_days))
+    first = start_server()
+    assert sorted(p.name for p in folder.iterdir()) == ["other", "rdzv-2.live", "rdzv-3.live"]
+    a, b = start_two(first)
+    first.kill()
+    a.close(), b.close()
+    # Its own, however old it is, makes the next life careful, and is renewed as soon as a round runs.
+    os.utime(mark_of(first), (two_days, two_days))
+    second = start_server("--recovery", "0.2", port=first.port)
+    second.log.wait("server.recovers")
+    c, d = start_two(second)
+    assert mark_of(second).stat().st_mtime > now - 60
+    c.close(), d.close()
 
 
 def test_a_mark_that_cannot_be_made_is_said_once_and_the_job_runs(tmp_path, start_server):

@@ -54,6 +54,7 @@ for prefix in "$@"; do
     done
     has /man3/muster.3
     has /architecture.md
+    python3 -B "$(dirname "$0")/links.py" "$at" || fail "links of the installed pages lead nowhere"
     has /muster/__init__.py
     has /muster/run.py
     answers

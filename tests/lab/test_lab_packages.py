@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from conftest import BIN, PYTHON, ROOT
+from unitlib import build
 
 SYSTEM = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}  # So that python3 is the distribution's.
 PACKAGES = ["libmuster0", "libmuster-dev", "muster", "muster-trainer", "python3-muster"]
@@ -36,14 +37,10 @@ int main(void)
 """
 
 
-def build():
+def build_all():
     """The packages by their names."""
     folder = BIN.parent / "deb"
-    for words in (["cmake", "--preset", "deb", "-B", folder, "-DMUSTER_WERROR=ON"], ["cmake", "--build", folder],
-                  ["cmake", "--build", folder, "--target", "package"]):
-        p = subprocess.run([str(w) for w in words], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
-        assert p.returncode == 0, p.stdout[-4000:] + p.stderr[-4000:]
-    found = {p.name.split("_")[0]: p for p in (folder / "packages").glob("*.deb")}
+    found = build(ROOT, folder)
     if not (folder / "bin" / "trainer").exists():
         pytest.skip("the trainer is not built (libopenblas-dev)")
     assert sorted(found) == sorted(PACKAGES)
@@ -108,7 +105,7 @@ def check_job(lab, hosts):
 
 
 def test_debian_packages_run_a_job_on_two_hosts_and_leave_nothing(hosts):
-    packages = build()
+    packages = build_all()
     check_by_lintian(packages.values())
     lab = hosts(2)
     machines = [Host(lab, 1), Host(lab, 2)]
@@ -123,7 +120,7 @@ def test_debian_packages_run_a_job_on_two_hosts_and_leave_nothing(hosts):
     check_job(lab, machines)
     check_programs(machines[0], lab.share)
     for m, (files, known) in zip(machines, before):
-        m.run("dpkg", "--remove", *PACKAGES)
+        m.run("dpkg", "--purge", *PACKAGES)
         after, known_after = m.files()
         assert sorted(after - files) == [] and sorted(files - after) == []
         assert known_after == known
