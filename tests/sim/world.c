@@ -816,6 +816,12 @@ static void check_charge(struct world *w, struct sim_job *s)
         b->charges[b->charge_count++] = w->now;
 }
 
+/* Of the round that runs; not of one with the same number in a former job of this id. */
+static bool is_of_round(const struct worker *x, const struct job *j)
+{
+    return x->round == j->round && x->began / MS >= j->round_started_unix_ms;
+}
+
 /* When the first worker of the round that runs was started. */
 static int64_t first_start(const struct world *w, uint32_t no)
 {
@@ -824,7 +830,7 @@ static int64_t first_start(const struct world *w, uint32_t no)
         const struct host *h = &w->hosts[i];
         for (uint32_t k = 0; k < h->a.nproc && h->job == no; k++) {
             const struct worker *x = &h->a.workers[k];
-            if (x->round == w->jobs[no].job.round && x->began < first)
+            if (is_of_round(x, &w->jobs[no].job) && x->began < first)
                 first = x->began;
         }
     }
@@ -840,7 +846,7 @@ static void check_proof(struct world *w, uint32_t no)
         const struct host *h = &w->hosts[i];
         for (uint32_t k = 0; k < h->a.nproc && h->job == no; k++) {
             const struct worker *x = &h->a.workers[k];
-            if (x->round != w->jobs[no].job.round)
+            if (!is_of_round(x, &w->jobs[no].job))
                 continue;
             bool long_enough = b->give_back > 0 && w->now - x->began >= b->give_back - 2 * MS;
             int64_t takes = w->step_takes[no]; /* Then all ranks are at the same step. */
