@@ -262,7 +262,8 @@ static size_t unescape(void *arg, struct MHD_Connection *connection, char *text)
         int high = from[0] == '%' ? digit(from[1]) : -1;
         int low = high >= 0 ? digit(from[2]) : -1;
         bool coded = low >= 0 && (high > 0 || low > 0);
-        *to++ = coded ? (char)(high << 4 | low) : *from;
+        unsigned byte = coded ? (unsigned)high << 4 | (unsigned)low : (unsigned char)*from;
+        *to++ = (char)byte;
         from += coded ? 2 : 0;
     }
     *to = '\0';
