@@ -110,7 +110,7 @@ inline expect_round(i)
 inline said(i)
 {
     silent[i] = 0;
-    unheard[i] = 0; /* welcome(), beat_answered() */
+    unheard[i] = 0; /* life_row_welcome(), life_row_beat_answered() */
     connected[i] = true;
     if
     :: (state == GATHERING && round == 0 || state == RECOVERING) && lives[i] > round -> expect_round(i) /* row_begin_recovery() */
@@ -194,7 +194,7 @@ end:
 inline start(i)
 {
     if
-    :: lives[i] != 0 -> skip /* start_again() */
+    :: lives[i] != 0 -> skip /* life_row_start_again() */
     :: lives[i] == 0 && too_late(i) -> last[i] = start_of[i] /* The round may be over. */
     :: else ->
         lives[i] = start_of[i];
@@ -213,10 +213,10 @@ inline stop_told(i)
 #define reaches(i) (alive[i] && !cut[i])
 #define AGENT(i)                                                                                                                           \
     :: d_step { up && reaches(i) -> said(i) }                                                                                             \
-    :: d_step { !up && reaches(i) -> unheard[i] = 0; lose_link(i) } /* link_failed(): refused, so nobody decides. */                      \
+    :: d_step { !up && reaches(i) -> unheard[i] = 0; lose_link(i) } /* life_row_link_failed(): refused, so nobody decides. */                      \
     :: d_step { reaches(i) && start_of[i] != 0 -> start(i) }                                                                              \
     :: d_step { reaches(i) && stop_of[i] != 0 && start_of[i] == 0 -> stop_told(i) }                                                       \
-    :: d_step { FENCES && alive[i] && lives[i] != 0 && unheard[i] >= FENCE - 1 -> lives[i] = 0 } /* fence() */
+    :: d_step { FENCES && alive[i] && lives[i] != 0 && unheard[i] >= FENCE - 1 -> lives[i] = 0 } /* life_fence() */
 
 #ifdef NO_FENCE
 #define FENCES false
