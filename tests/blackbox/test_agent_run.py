@@ -279,7 +279,7 @@ def test_256_instant_exits_again_and_again_are_all_noticed(job):
     rounds = 4 if agentlib.SANITIZED else 15
     a = job.start("--standalone", "--nproc-per-node=256", f"--max-restarts={rounds - 1}", "--no-python", "sh", "-c",
                   f"[ $TORCHELASTIC_RESTART_COUNT = {rounds - 1} ] || exit 9").ends(0, 60)
-    said = [s for s in a.err.lines if "OMP_NUM_THREADS" not in s]
+    said = [s for s in a.err.lines if "OMP_NUM_THREADS" not in s and "server.stood_still" not in s]  # Where it is slow to start them all.
     assert len(said) == rounds - 1, a.err.text()
     for n, line in enumerate(said, 1):
         assert re.match(rf"node-agent: round {n} ended: rank \d+ .* exited with status 9; the group starts again "
