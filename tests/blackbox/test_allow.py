@@ -603,6 +603,7 @@ def test_the_store_over_http_is_the_store(start_server, tmp_path):
     for i in range(8):
         code, _, body = put(f"fill{i}", bytes(65536))
     assert code == 507 and "--max-store-memory" in json.loads(body)["error"]
+    assert b'path="/store/{key}",code="507"' in ask(server, "GET", "/metrics")[2]
     assert put("huge", bytes((1 << 20) + 1))[0] == 413
     # Deletes are counted.
     assert ask(server, "DELETE", "/store/due", token=TOKEN)[0] == 200
