@@ -150,8 +150,8 @@ void metrics_note(struct srv *s,
 
 /* --- requests --- */
 
-static const unsigned codes[SRV_CODES_MAX] = {200, 201, 202, 204, 400, 401, 403, 404,
-                                              405, 409, 413, 415, 429, 500, 503, 0};
+static const unsigned codes[SRV_CODES_MAX] = {200, 201, 202, 304, 400, 401, 403, 404,
+                                              405, 409, 413, 500, 503, 507, 0};
 
 unsigned metrics_code(size_t i)
 {

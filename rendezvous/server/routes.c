@@ -166,8 +166,8 @@ serve(struct srv *s, const struct srv_http_request *q, struct srv_http_answer *r
     unsigned has = 0;
     for (size_t i = 0; i < MU_COUNT(routes); i++) {
         const struct route *r = &routes[i];
-        if (!matches(r->path, q->path, &name))
-            continue;
+        if ((found != NULL && strcmp(r->path, found) != 0) || !matches(r->path, q->path, &name))
+            continue; /* The first path that fits is the one, whatever its methods. */
         has |= (unsigned)r->method;
         found = r->path;
         if (r->method != method)

@@ -61,6 +61,19 @@ static bool is_utf8(const char *s)
     return true;
 }
 
+/* As it is, or as an escape; a backslash that is itself escaped begins none. */
+static bool has_nul(struct mu_str body)
+{
+    static const char escape[] = "\\u0000";
+    size_t n = sizeof escape - 1;
+    for (size_t i = 0; i < body.n; i++) {
+        if (body.p[i] == '\0' || (body.n - i >= n && memcmp(body.p + i, escape, n) == 0))
+            return true;
+        i += body.p[i] == '\\' && i + 1 < body.n && body.p[i + 1] != '\0';
+    }
+    return false;
+}
+
 /* NULL with a sentence. */
 static cJSON *parse(struct mu_str body, struct mu_err *err)
 {
@@ -69,11 +82,10 @@ static cJSON *parse(struct mu_str body, struct mu_err *err)
         (void)mu_err_set(err, -EINVAL, "the request has no body: a JSON object is needed");
         return NULL;
     }
-    for (size_t i = 0; i + 6 <= body.n; i++)
-        if (body.p[i] == '\0' || memcmp(body.p + i, "\\u0000", 6) == 0) {
-            (void)mu_err_set(err, -EINVAL, "the body has a NUL in it");
-            return NULL;
-        }
+    if (has_nul(body)) {
+        (void)mu_err_set(err, -EINVAL, "the body has a NUL in it");
+        return NULL;
+    }
     cJSON *root = cJSON_ParseWithLengthOpts(body.p, body.n, &end, 0);
     while (root != NULL && end < body.p + body.n && strchr(" \t\r\n", *end) != NULL && *end != '\0')
         end++;

@@ -122,6 +122,7 @@ def test_a_browser_that_has_a_file_is_told_so(server):
             except urllib.error.HTTPError as e:
                 got, head, body = e.code, e.headers, e.read()
             assert got == code and head["ETag"] == tag and (body == b"") == (code == 304), (path, value, got)
+        assert f'path="{path}",code="304"}} 4\n'.encode() in server.get("/metrics")[2]
 
 
 def test_the_page_is_read_only(server):

@@ -216,7 +216,7 @@ def test_drain_and_undrain(server):
     (None, "has no body"), ("[1]", "not one JSON object"), ('{"argv":["a"]} x', "not one JSON object"), ("{}", "'argv' is missing"),
     ('{"argv":[]}', "'argv' is missing"), ('{"argv":"a"}', "'argv' is not a list"), ('{"argv":[1]}', "'argv' is not a text"),
     ('{"argv":["a"],"argw":1}', 'no field "argw"'), ('{"argv":["a"],"argv":["b"]}', '"argv" is there twice'),
-    ('{"argv":["a\\u0000"]}', "NUL"), ('{"argv":["a"],"nnodes":"2:1"}', "'nnodes'"), ('{"argv":["a"],"nnodes":0}', "'nnodes'"),
+    ('{"argv":["a\\u0000"]}', "NUL"), ('{"argv":["\\\\\\u0000"]}', "NUL"), ('{"argv":["a"],"nnodes":"2:1"}', "'nnodes'"), ('{"argv":["a"],"nnodes":0}', "'nnodes'"),
     ('{"argv":["a"],"nproc_per_node":0}', "'nproc_per_node'"), ('{"argv":["a"],"gpus_per_node":1.5}', "'gpus_per_node'"),
     ('{"argv":["a"],"cwd":"srv"}', "'cwd' is not an absolute path"), ('{"argv":["a"],"env":{"A-B":"1"}}', "not a variable's name"),
     ('{"argv":["a"],"env":{"A":1}}', "'env' is not a text"), ('{"argv":["a"],"name":"a b"}', "'name'"),
@@ -228,6 +228,19 @@ def test_drain_and_undrain(server):
 def test_a_submission_that_is_wrong_gets_one_sentence(server, body, part):
     code, _, text = server.get("/v1/jobs", "POST", body)
     assert code == 400 and part in json.loads(text)["error"], text
+
+
+def test_an_escape_that_is_itself_escaped_is_text(server):
+    code, _, text = server.get("/v1/jobs", "POST", json.dumps({"argv": ["grep", "[^\\u0000]", "\\\\u0000"], "id": "grep"}))
+    assert code == 201, text
+    assert ask(server, "GET", "/v1/jobs/grep")[1]["argv"] == ["grep", "[^\\u0000]", "\\\\u0000"]
+
+
+@pytest.mark.parametrize("method,path,allow", [("GET", "/v1/jobs/x/stop", "POST"), ("GET", "/v1/jobs/x/resume", "POST"),
+                                               ("POST", "/v1/jobs/x/logs", "GET, HEAD"), ("POST", "/v1/jobs/x", "GET, HEAD")])
+def test_a_path_tells_its_own_methods(server, method, path, allow):
+    code, headers, text = server.get(path, method)
+    assert code == 405 and headers["Allow"] == allow, (code, headers, text)
 
 
 def test_a_submission_has_a_limit(server):

@@ -51,10 +51,10 @@ def torch1():
     return need(OLD_TORCH_PYTHON, "1.13", "apt-get install python3-torch, or MUSTER_OLD_TORCH_PYTHON")
 
 
-def start_server(folder):
+def start_server(folder, *options):
     port_file = folder / "port"
     server = Proc("rdzv-server", [BIN / "rdzv-server", "--host", "127.0.0.1", "--port", "0", "--port-file", port_file,
-                                  "--state-dir", folder / "state"])
+                                  "--state-dir", folder / "state", *options])
     server.wait_line("listening on", 20)
     return server, int(port_file.read_text())
 
