@@ -55,7 +55,7 @@ def test_a_hook_that_ends_the_worker_is_not_the_cause(job, server):
                   "--no-python", "/bin/sleep", "600")
     assert a.wait() == 1
     one = incident(server, "h")
-    assert one["cause"]["kind"] == "no_progress" and one["trace"] == "shot\n"
+    assert one["cause"]["kind"] == "no_progress"
 
 
 def test_without_debuggers_proc_tells(job, tmp_path, server):
