@@ -90,7 +90,8 @@ void cli_answer_age(cJSON *answer, int64_t ms)
 bool cli_job_is_over(const cJSON *job)
 {
     const char *state = cli_text(job, "state");
-    return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0;
+    return strcmp(state, "succeeded") == 0 || strcmp(state, "failed") == 0 ||
+           strcmp(state, "stopped") == 0;
 }
 
 const cJSON *cli_job_find(const cJSON *answer, const char *id)

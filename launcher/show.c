@@ -175,7 +175,7 @@ static int outcome(const struct cli_options *o, const cJSON *answer)
     const char *state = o->job != NULL ? cli_text(cli_job_find(answer, o->job), "state") : "";
     if (strcmp(state, "succeeded") == 0)
         return 0;
-    return strcmp(state, "failed") == 0 ? 1 : -1;
+    return strcmp(state, "failed") == 0 || strcmp(state, "stopped") == 0 ? 1 : -1;
 }
 
 static void rest(int64_t ns)

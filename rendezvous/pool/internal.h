@@ -52,6 +52,9 @@ uint32_t pool_job_gpus_on(const struct pool_job *j, const struct pool_node *n);
 bool pool_node_could(const struct pool_node *n, const struct pool_job *j);
 bool pool_node_fits(const struct pool_node *n, const struct pool_job *j);
 bool pool_node_takes_jobs(const struct pool_node *n);
+/* Are there nodes enough that may run it, at once or later, and have not refused it? Those that run
+ * it count. */
+bool pool_job_has_others(const struct pool *p, const struct pool_job *j);
 
 /* --- pool.c --- */
 uint32_t pool_node_new(struct pool *p, const char *id, struct mu_err *err);

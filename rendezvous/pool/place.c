@@ -151,6 +151,17 @@ static uint32_t choose(struct pool *p, const struct pool_job *j, uint32_t most, 
     return count;
 }
 
+bool pool_job_has_others(const struct pool *p, const struct pool_job *j)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < p->node_cap; i++) {
+        const struct pool_node *n = p->nodes[i];
+        count += n != NULL && n->connected && pool_node_could(n, j) && !avoids(j, i) &&
+                 (!n->draining || has_node(j, i));
+    }
+    return count >= j->nodes_min;
+}
+
 static void forget_refusals(struct pool_job *j)
 {
     for (uint32_t i = 0; i < MU_POOL_REFUSALS_MAX; i++)
@@ -257,7 +268,7 @@ void pool_schedule(struct pool *p)
     {
         if (place(p, j))
             continue;
-        if (j->refusals > 0) { /* Nobody but who refused it: they are asked once more. */
+        if (j->refusals > 0 && !pool_job_has_others(p, j)) { /* They are asked once more. */
             forget_refusals(j);
             if (place(p, j))
                 continue;

@@ -310,8 +310,10 @@ static void refuse(struct pool *p, struct pool_job *j, struct pool_seat *s, cons
     if (pool_is_over(j))
         return;
     (void)snprintf(j->cause, sizeof j->cause, "%s", shown);
-    if (j->refusals > MU_POOL_REFUSALS_MAX && !j->stop) {
-        j->refusals = MU_POOL_REFUSALS_MAX;
+    if (!j->stop && (j->refusals > MU_POOL_REFUSALS_MAX ||
+                     (!j->met && j->spec != NULL && !pool_job_has_others(p, j)))) {
+        if (j->refusals > MU_POOL_REFUSALS_MAX)
+            j->refusals = MU_POOL_REFUSALS_MAX;
         pool_job_fail(p, j, shown);
         return;
     }

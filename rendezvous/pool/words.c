@@ -1,4 +1,5 @@
-/* What people are told: states, and for each job one sentence. */
+/* What people are told: states, and for each job one sentence, which reads well alone and behind
+ * the state's name. */
 #include "rendezvous/pool/internal.h"
 
 #include <string.h>
@@ -32,6 +33,7 @@ static void add_need(const struct pool_job *j, struct mu_buf *b)
 
 struct room {
     uint32_t here;
+    uint32_t large; /* So large, drained or not. */
     uint32_t could;
     uint32_t fit;
     uint32_t draining;
@@ -48,10 +50,30 @@ static struct room count_room(const struct pool *p, const struct pool_job *j, bo
         bool kind = j->gpus >= 0 || (n->gpus > 0) == with_gpus;
         r.here++;
         r.draining += n->draining;
+        r.large += pool_node_could(n, j);
         r.could += kind && pool_node_could(n, j) && !n->draining;
         r.fit += kind && pool_node_fits(n, j);
     }
     return r;
+}
+
+/* None of those that are here is large enough. */
+static void add_largest(const struct pool *p, struct mu_buf *b)
+{
+    uint32_t slots = 0;
+    uint32_t gpus = 0;
+    for (uint32_t i = 0; i < p->node_cap; i++) {
+        const struct pool_node *n = p->nodes[i];
+        if (n == NULL || !n->connected)
+            continue;
+        slots = n->slots > slots ? n->slots : slots;
+        gpus = n->gpus > gpus ? n->gpus : gpus;
+    }
+    (void)mu_buf_addf(b, "no node on offer can ever run this (the largest takes %u worker%s", slots,
+                      slots == 1 ? "" : "s");
+    if (gpus > 0)
+        (void)mu_buf_addf(b, " and has %u GPU%s", gpus, gpus == 1 ? "" : "s");
+    (void)mu_buf_adds(b, "): it waits for one that can");
 }
 
 /* The first in the queue, or one that could pass it. */
@@ -61,6 +83,10 @@ static void add_room(const struct pool *p, const struct pool_job *j, struct mu_b
     if (j->gpus < 0 && r.could < j->nodes_min) {
         struct room other = count_room(p, j, false);
         r = other.could > r.could ? other : r;
+    }
+    if (r.here > 0 && r.large == 0) {
+        add_largest(p, b);
+        return;
     }
     (void)mu_buf_addf(b, "waits for %u node%s with ", j->nodes_min, j->nodes_min == 1 ? "" : "s");
     add_need(j, b);
@@ -83,7 +109,8 @@ static void add_queued(const struct pool *p, const struct pool_job *j, struct mu
             (void)mu_buf_addf(b, "waits for %s to end its last start", j->seats[i].host);
             return;
         }
-    if (j->ahead > 0 && p->queue != NULL) {
+    struct room r = count_room(p, j, true);
+    if (j->ahead > 0 && p->queue != NULL && (r.here == 0 || r.large > 0)) {
         (void)mu_buf_addf(b, "waits for %s, which is first in the queue", p->queue->id);
         if (j->ahead > 1)
             (void)mu_buf_addf(b, ", and %u more before it", j->ahead - 1);
@@ -94,18 +121,30 @@ static void add_queued(const struct pool *p, const struct pool_job *j, struct mu
         (void)mu_buf_addf(b, "; %s", j->cause);
 }
 
-/* "n1, n2 and 3 more" */
+#define NAMED 4
+
+/* "n1, n2 and 3 more"; two services of one host are one name. */
 static void add_hosts(const struct pool_job *j, unsigned states, struct mu_buf *b)
 {
+    const char *named[NAMED];
     uint32_t count = 0;
+    uint32_t more = 0;
     for (uint32_t i = 0; i < j->seat_count; i++) {
-        if ((states >> j->seats[i].state & 1) == 0)
+        const char *host = j->seats[i].host;
+        uint32_t k = 0;
+        while (k < count && strcmp(named[k], host) != 0)
+            k++;
+        if ((states >> j->seats[i].state & 1) == 0 || k < count)
             continue;
-        if (count++ < 4)
-            (void)mu_buf_addf(b, "%s%s", count > 1 ? ", " : "", j->seats[i].host);
+        if (count == NAMED) {
+            more++;
+            continue;
+        }
+        (void)mu_buf_addf(b, "%s%s", count > 0 ? ", " : "", host);
+        named[count++] = host;
     }
-    if (count > 4)
-        (void)mu_buf_addf(b, " and %u more", count - 4);
+    if (more > 0)
+        (void)mu_buf_addf(b, " and %u more", more);
 }
 
 static uint32_t count_in(const struct pool_job *j, unsigned states)
@@ -123,11 +162,13 @@ static void add_placed(const struct pool *p, const struct pool_job *j, struct mu
     uint32_t away = count_in(j, BIT(LOST) | BIT(VACANT));
     (void)p;
     if (j->state == POOL_STOPPING) {
-        (void)mu_buf_adds(b, "is being stopped: waits for ");
+        (void)mu_buf_adds(b, "waits for ");
         add_hosts(j, BIT(ASSIGNED) | BIT(UP), b);
+        (void)mu_buf_adds(b, " to end it");
     } else if (count_in(j, BIT(ASSIGNED)) > 0) {
-        (void)mu_buf_adds(b, "is being started on ");
+        (void)mu_buf_adds(b, "waits for ");
         add_hosts(j, BIT(ASSIGNED), b);
+        (void)mu_buf_adds(b, " to begin it");
     } else if (count_in(j, BIT(UP)) == 0) {
         (void)mu_buf_adds(b, count_in(j, BIT(ENDED)) > 0
                                  ? "its agents have ended: how is about to be decided"
@@ -136,7 +177,7 @@ static void add_placed(const struct pool *p, const struct pool_job *j, struct mu
         (void)mu_buf_adds(b, "has ended: waits for the agents on ");
         add_hosts(j, BIT(UP), b);
     } else if (j->state == POOL_STARTING) {
-        (void)mu_buf_adds(b, "is starting on ");
+        (void)mu_buf_adds(b, "waits for its agents to meet, on ");
         add_hosts(j, BIT(UP), b);
     } else {
         (void)mu_buf_adds(b, "runs on ");
@@ -165,13 +206,12 @@ void pool_sentence(const struct pool *p, const struct pool_job *j, struct mu_buf
                               "what it runs");
         return;
     case POOL_DONE:
-        (void)mu_buf_adds(b, "has ended well");
+        (void)mu_buf_adds(b, "it ended well");
         return;
     case POOL_STOPPED:
     case POOL_FAILED:
     case POOL_JOB_STATE_COUNT:
         break;
     }
-    (void)mu_buf_addf(b, "%s: %s", j->state == POOL_STOPPED ? "was stopped" : "has failed",
-                      j->cause[0] != '\0' ? j->cause : "nothing is known of why");
+    (void)mu_buf_adds(b, j->cause[0] != '\0' ? j->cause : "nothing is known of why");
 }

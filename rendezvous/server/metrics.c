@@ -4,6 +4,7 @@
  * end.
  */
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -84,14 +85,20 @@ static const char *lower(const char *text, char *ret, size_t cap)
 static void put_jobs(struct mu_buf *b, const struct srv *s)
 {
     uint64_t counts[JOB_STATE_COUNT] = {0};
+    uint64_t stopped = 0;
     const struct srv_job *sj = NULL;
     char state[24];
     DL_FOREACH(s->jobs, sj)
-    counts[sj->job.state]++;
+    {
+        bool asked = srv_pool_stopped(s, sj);
+        stopped += asked;
+        counts[sj->job.state] += !asked;
+    }
     head(b, SRV_METRIC_JOBS);
     for (size_t i = 0; i < JOB_STATE_COUNT; i++)
         put_u64(b, SRV_METRIC_JOBS, lower(job_state_name((enum job_state)i), state, sizeof state),
                 counts[i]);
+    put_u64(b, SRV_METRIC_JOBS, "stopped", stopped);
     head(b, SRV_METRIC_JOBS_ENDED);
     put_u64(b, SRV_METRIC_JOBS_ENDED, "succeeded", s->metrics.ended[0]);
     put_u64(b, SRV_METRIC_JOBS_ENDED, "failed", s->metrics.ended[1]);

@@ -277,6 +277,8 @@ bool srv_pool_message(struct srv *s, struct agent *a, const struct ctl_msg *m)
         beat(s, a, m);
     } else if (m->type == CTL_HAS || m->type == CTL_PLACED) {
         tell(s, m->type == CTL_HAS ? POOL_EV_HAS : POOL_EV_PLACED, a->offered, m);
+        if (m->type == CTL_HAS && m->u.has.job[0] == '\0' && a->offered != POOL_NONE)
+            tail_node_back(s, a->offered);
     } else if (m->type == CTL_OUTPUT) {
         tail_output(s, a, &m->u.output);
     } else if (m->type == CTL_DRAIN) {
@@ -360,6 +362,15 @@ void srv_pool_verdict(struct srv *s, const struct srv_job *sj)
     mu_buf_fini(&cause);
 }
 
+bool srv_pool_stopped(const struct srv *s, const struct srv_job *sj)
+{
+    uint32_t slot =
+        sj->job.state == JOB_FAILED ? pool_find_job(&s->pool->pool, sj->job.run_id) : POOL_NONE;
+    const struct pool_job *j = slot != POOL_NONE ? s->pool->pool.jobs[slot] : NULL;
+    return j != NULL && j->stop && (j->state == POOL_STOPPING || j->state == POOL_STOPPED) &&
+           j->started_unix_ms > 0 && sj->job.created_unix_ms >= j->started_unix_ms;
+}
+
 /* --- what a former life kept --- */
 
 void srv_pool_load(struct srv *s, int64_t kept, const struct pool_row *row)
@@ -387,7 +398,7 @@ static void put_gpus(struct mu_json *w, const struct pool_node *n)
     mu_json_key(w, "gpus_free");
     mu_json_open(w, '[');
     for (uint32_t i = 0; i < n->gpus; i++)
-        if (!n->gpu_used[i])
+        if (!n->gpu_used[i] && n->adopted == 0)
             mu_json_i64(w, i);
     mu_json_close(w, ']');
 }
@@ -403,7 +414,8 @@ static void put_node(struct mu_json *w, const struct pool *p, uint32_t slot)
     mu_json_ki64(w, "cpus", n->cpus);
     mu_json_ki64(w, "gpus", n->gpus);
     mu_json_ki64(w, "slots", n->slots);
-    mu_json_ki64(w, "slots_free", n->slots_free);
+    /* Nobody knows what a job holds that was found there: nothing is given out until it is over. */
+    mu_json_ki64(w, "slots_free", n->adopted == 0 ? n->slots_free : 0);
     put_gpus(w, n);
     mu_json_key(w, "jobs");
     mu_json_open(w, '[');

@@ -3,7 +3,8 @@
  * pool.c         connections of nodes on offer, actions carried out, rows, what status shows
  * pool_http.c    submissions and what is asked of jobs over HTTP
  * submission.c   a submission as JSON, checked
- * tail.c         the output of jobs, from their nodes to who reads it over HTTP */
+ * tail.c         the output of jobs, from their nodes to who reads it over HTTP
+ * merge.c        its lines in the order of their times */
 #ifndef MUSTER_RENDEZVOUS_SERVER_POOL_H
 #define MUSTER_RENDEZVOUS_SERVER_POOL_H
 
@@ -22,6 +23,7 @@ struct srv_pool {
     uint32_t tail_count;
     uint32_t streams; /* Numbers given out. */
     uv_timer_t heartbeat;
+    uint32_t looks; /* How often that was. */
     struct mu_log_limit log_node;
 };
 
@@ -43,6 +45,8 @@ void srv_pool_verdict(struct srv *s, const struct srv_job *sj);
 int srv_pool_step(struct srv *s, struct pool_event *ev, struct pool_out *out, struct mu_err *err);
 /* tail_on_heartbeat() each so many ms, until that timer is stopped. */
 void srv_pool_beat(struct srv *s, uint64_t ms);
+/* Did its rendezvous fail because it was told to stop? */
+bool srv_pool_stopped(const struct srv *s, const struct srv_job *sj);
 /* "pool", for status. */
 void srv_pool_put(const struct srv *s, struct mu_json *w);
 /* A row of a former life. */
@@ -52,7 +56,9 @@ void srv_pool_load(struct srv *s, int64_t kept, const struct pool_row *row);
 void tail_output(struct srv *s, struct agent *a, const struct ctl_output *m);
 /* The job was told to start there: who follows it wants that output too. */
 void tail_assigned(struct srv *s, const struct pool_job *j, uint32_t node);
-/* Nothing more comes from this node. */
+/* It is back, and has said what it has. */
+void tail_node_back(struct srv *s, uint32_t node);
+/* Nothing more comes from this node, until it is back. */
 void tail_node_gone(struct srv *s, uint32_t node);
 /* A job may have ended. */
 void tail_look(struct srv *s);

@@ -257,13 +257,17 @@ static struct srv_http_answer describe_node(const struct pool_node *n, int64_t t
     char sentence[MU_HOST_BYTES + 96];
     if (b == NULL)
         return answer_body(500, NULL);
-    (void)snprintf(sentence, sizeof sentence,
-                   n->draining ? "%s takes no new jobs, and %u on it %s asked to leave"
-                               : "%s takes jobs again: it has %u that %s there before",
-                   n->host, n->seats,
-                   n->draining     ? (n->seats == 1 ? "is" : "are")
-                   : n->seats == 1 ? "was"
-                                   : "were");
+    const char *what = n->draining ? "is drained: it takes no new jobs" : "takes jobs again";
+    if (n->seats == 0)
+        (void)snprintf(sentence, sizeof sentence, "%s %s%s", n->host, what,
+                       n->draining ? ", and none is on it" : "");
+    else if (n->draining)
+        (void)snprintf(sentence, sizeof sentence,
+                       "%s takes no new jobs, and %u on it %s asked to leave", n->host, n->seats,
+                       n->seats == 1 ? "is" : "are");
+    else
+        (void)snprintf(sentence, sizeof sentence, "%s %s: it has %u that %s there before", n->host,
+                       what, n->seats, n->seats == 1 ? "was" : "were");
     mu_json_init(&w, b);
     mu_json_open(&w, '{');
     mu_json_kstr(&w, "job", NULL);

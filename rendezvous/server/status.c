@@ -503,13 +503,18 @@ static void put_stale(struct page *p, const struct job *j)
     mu_json_close(&p->w, '}');
 }
 
-static void put_job(struct page *p, const struct job *j)
+static void put_job(struct page *p, const struct srv *s, const struct srv_job *sj)
 {
+    const struct job *j = &sj->job;
+    bool stopped = srv_pool_stopped(s, sj);
     char state[24];
     struct mu_buf sentence;
     mu_buf_init(&sentence, mu_mem_default());
-    job_sentence(j, p->now_ns, &sentence);
-    lower(state, sizeof state, job_state_name(j->state));
+    if (stopped)
+        (void)mu_buf_adds(&sentence, "stopped: it was asked to stop");
+    else
+        job_sentence(j, p->now_ns, &sentence);
+    lower(state, sizeof state, stopped ? "STOPPED" : job_state_name(j->state));
     mu_json_open(&p->w, '{');
     mu_json_kstr(&p->w, "id", j->run_id);
     mu_json_kstr(&p->w, "state", state);
@@ -539,11 +544,11 @@ static void put_jobs(struct page *p, const struct srv *s)
     const struct srv_job *sj = NULL;
     DL_FOREACH(s->jobs, sj)
     if (!sj->ended)
-        put_job(p, &sj->job);
+        put_job(p, s, sj);
     const struct srv_job *last = s->jobs != NULL ? s->jobs->prev : NULL;
     for (sj = last; sj != NULL; sj = sj->prev == last ? NULL : sj->prev)
         if (sj->ended)
-            put_job(p, &sj->job);
+            put_job(p, s, sj);
 }
 
 static void render(const struct srv *s, struct mu_buf *text)

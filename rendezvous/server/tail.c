@@ -1,7 +1,12 @@
-/* GET /jobs/ID/logs: the output of a job, from all nodes that have or had it, merged as it comes, a
- * line of JSON each. A node sends as many bytes of text as its credit allows; it gets more when
- * what it sent is on its way to the reader. So a reader that is slow, or a job that writes fast,
- * costs a node's credit of memory at most, and stops nobody else. */
+/* GET /jobs/ID/logs: the output of a job, from all nodes that have or had it, a line of JSON each:
+ * as it comes to who follows it, else in the order of its times. A node sends as many bytes of text
+ * as its credit allows; it gets more when what it sent is on its way to the reader. So a reader
+ * that is slow, or a job that writes fast, costs a node's credit of memory at most, and stops
+ * nobody else.
+ *
+ * A node that is away is waited for: by who follows until the job is over, and then for as long as
+ * the lease has it back; by others for AWAY_WAIT_NS. When it is back it goes on where it was cut
+ * off. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -11,23 +16,39 @@
 #include "base/clock.h"
 #include "base/date.h"
 #include "base/parse.h"
+#include "rendezvous/server/merge.h"
 #include "rendezvous/server/pool.h"
 
-#define HEARTBEAT_MS 5000
+#define LOOK_MS 1000
+#define HEARTBEAT_LOOKS 5
+/* Who does not follow waits so long for nodes that are away. */
+#define AWAY_WAIT_NS (5 * MU_NS_PER_S)
+/* A node that is here and says no word, although its reader would take it. */
+#define SILENT_MAX_NS (60 * MU_NS_PER_S)
+/* Nodes that only a former life of this server knew have so long at least to come. */
+#define LOADED_WAIT_NS (10 * MU_NS_PER_S)
 /* So much may lie in the stream; the rest waits in `pending`. */
 #define STREAM_BYTES (1024U * 1024U)
 /* Credit is given back in portions, not line by line. */
 #define MORE_BYTES (MU_POOL_CREDIT_BYTES / 4)
-/* A node whose job is over says its last words within so many heartbeats. */
-#define LAST_BEATS 2
+/* More than a node's credit can be: only lines without text, which cost none, are more than that.
+ * Then their order is given up rather than the memory. */
+#define QUEUE_BYTES_MAX (MU_POOL_CREDIT_BYTES * (sizeof(struct merge_line) + 2))
 
 /* What comes from one node. */
 struct part {
+    char id[40];
+    char host[MU_HOST_BYTES];
     uint32_t number;
-    uint32_t node;    /* POOL_NONE: nothing more comes. */
-    int64_t owed;     /* Bytes of credit to be given back. */
-    int64_t again_ms; /* The job was told to start there anew, at this time: when this stream has
-                         ended, the next one begins. 0: it was not. */
+    uint32_t node;       /* POOL_NONE: nothing more comes, or not now. */
+    bool cut;            /* Its node went away in the middle. */
+    int64_t owed;        /* Bytes of credit to be given back. */
+    int64_t again_ms;    /* The job was told to start there anew, at this time: when this stream has
+                            ended, the next one begins. 0: it was not. */
+    int64_t last_ms;     /* Of the last line; 0: none came. */
+    uint32_t last_count; /* So many lines had that time. */
+    uint32_t skip;       /* So many of them come again, since the node was cut off. */
+    struct merge_queue queue; /* Where nobody follows. */
 };
 
 struct tail {
@@ -40,9 +61,13 @@ struct tail {
     int64_t lines;
     struct part *parts;
     uint32_t part_count;
+    uint32_t last_part; /* Of which the last line was. */
     struct mu_buf pending;
-    uint32_t late_beats; /* Since the job is over. */
-    bool broken;         /* A line was lost: it ends without the last one. */
+    int64_t opened_ns;
+    int64_t active_ns; /* When something came or went last, or the job was not over yet. */
+    bool awaits;       /* A node is away, and expected back. */
+    bool late;         /* Nothing more is waited for. */
+    bool broken;       /* A line was lost: it ends without the last one. */
     struct tail *prev;
     struct tail *next;
 };
@@ -68,6 +93,7 @@ static void push(struct tail *t)
     if (n == 0 || http_stream_write(t->srv, t->stream, t->pending.p, n) < 0)
         return; /* With the next `drained`. */
     mu_buf_consume(&t->pending, n);
+    t->active_ns = t->srv->now_ns;
     if (t->pending.n == 0)
         mu_buf_fini(&t->pending);
 }
@@ -130,27 +156,146 @@ static bool has_parts(const struct tail *t)
     return false;
 }
 
+static bool has_queued(const struct tail *t)
+{
+    for (uint32_t i = 0; i < t->part_count; i++)
+        if (merge_bytes(&t->parts[i].queue) > 0)
+            return true;
+    return false;
+}
+
+/* --- who is away --- */
+
+static struct part *part_of(const struct tail *t, const char *node_id)
+{
+    for (uint32_t i = 0; i < t->part_count; i++)
+        if (strcmp(t->parts[i].id, node_id) == 0)
+            return &t->parts[i];
+    return NULL;
+}
+
+static bool is_expected(const struct tail *t, const char *node_id)
+{
+    const struct srv *s = t->srv;
+    const struct pool *p = &s->pool->pool;
+    const struct part *part = part_of(t, node_id);
+    bool many = false;
+    if (node_id[0] == '\0' || (part != NULL && !part->cut))
+        return false;
+    uint32_t slot = pool_find_node(p, node_id, &many);
+    if (slot != POOL_NONE && strcmp(p->nodes[slot]->id, node_id) == 0)
+        return !p->nodes[slot]->lost; /* If it is here, it has not said yet what it has. */
+    int64_t wait_ns = s->config.lease_ns > LOADED_WAIT_NS ? s->config.lease_ns : LOADED_WAIT_NS;
+    return s->now_ns - s->started_ns < wait_ns;
+}
+
+static bool expects_nodes(const struct tail *t, const struct pool_job *j)
+{
+    if (j == NULL || (!t->follow && t->srv->now_ns - t->opened_ns >= AWAY_WAIT_NS))
+        return false;
+    for (uint32_t i = 0; i < j->seat_count; i++)
+        if (j->seats[i].state != POOL_SEAT_VACANT && is_expected(t, j->seats[i].node_id))
+            return true;
+    for (uint32_t i = 0; i < j->past_count; i++)
+        if (is_expected(t, j->past[i]))
+            return true;
+    return false;
+}
+
+/* --- in the order of their times --- */
+
+static void put_line(struct tail *t, const struct merge_line *line, const char *host)
+{
+    struct mu_json w;
+    char at[32];
+    mu_json_init(&w, &t->pending);
+    mu_json_open(&w, '{');
+    mu_json_kstr(&w, "at", line->unix_ms > 0 ? mu_iso8601(line->unix_ms, at) : NULL);
+    mu_json_ki64(&w, "unix_ms", line->unix_ms);
+    mu_json_kstr(&w, "host", host);
+    mu_json_ki64(&w, "rank", line->rank);
+    mu_json_kstr(&w, "stream", line->channel == 2 ? "stderr" : "stdout");
+    mu_json_kstr(&w, "text", line->text);
+    mu_json_close(&w, '}');
+    (void)mu_buf_adds(&t->pending, "\n");
+}
+
+/* The oldest of the lines that wait; NULL: it is not known yet which that is. Of equal ones that of
+ * the same node as before: it may be the rest of a long line. */
+static struct part *oldest(struct tail *t, struct merge_line *ret)
+{
+    struct part *best = NULL;
+    struct merge_line line;
+    bool known = t->late || !t->awaits;
+    bool full = false;
+    for (uint32_t i = 0; i < t->part_count; i++) {
+        struct part *p = &t->parts[i];
+        if (!merge_peek(&p->queue, &line)) {
+            known = known && (t->late || p->node == POOL_NONE);
+            continue;
+        }
+        full = full || merge_bytes(&p->queue) > QUEUE_BYTES_MAX;
+        if (best != NULL &&
+            (line.unix_ms > ret->unix_ms || (line.unix_ms == ret->unix_ms && i != t->last_part)))
+            continue;
+        best = p;
+        *ret = line;
+    }
+    return known || full ? best : NULL;
+}
+
+static void merge(struct tail *t)
+{
+    struct merge_line line;
+    struct part *p = NULL;
+    while (t->pending.n < STREAM_BYTES && !t->pending.oom && (p = oldest(t, &line)) != NULL) {
+        put_line(t, &line, p->host);
+        p->owed += (int64_t)line.text_bytes;
+        t->last_part = (uint32_t)(p - t->parts);
+        merge_drop(&p->queue);
+    }
+}
+
+static void pass_on(struct tail *t)
+{
+    merge(t);
+    push(t);
+    give_back(t);
+}
+
+/* --- the end --- */
+
+static void end(struct tail *t)
+{
+    struct srv_http_stream *st = t->stream;
+    if (!t->broken) {
+        put_last_line(t);
+        if (t->pending.oom || http_stream_write(t->srv, st, t->pending.p, t->pending.n) < 0)
+            mu_log(MU_WARN, "tail.broken", "job=%s text=\"no memory for the last line\"", t->job);
+    }
+    t->stream = NULL; /* on_closed() frees. */
+    http_stream_end(t->srv, st);
+}
+
 /* Has all been said? */
 static void look(struct tail *t)
 {
     const struct pool_job *j = job_of(t);
+    struct srv *s = t->srv;
     if (t->stream == NULL)
         return;
-    bool over = j == NULL || pool_is_over(j);
-    if (!t->broken && ((t->follow && !over) || (has_parts(t) && t->late_beats < LAST_BEATS)))
+    bool goes_on = t->follow && j != NULL && !pool_is_over(j);
+    if (goes_on || t->pending.n > 0)
+        t->active_ns = s->now_ns;
+    t->awaits = !goes_on && !t->late && expects_nodes(t, j);
+    t->late = t->late || s->now_ns - t->active_ns >= SILENT_MAX_NS;
+    if (!t->follow && !t->broken)
+        pass_on(t);
+    if (!t->broken && (goes_on || (!t->late && (t->awaits || has_parts(t)))))
         return;
     stop_parts(t);
-    if (t->pending.n == 0 || t->broken) {
-        struct srv_http_stream *st = t->stream;
-        if (!t->broken) {
-            put_last_line(t);
-            if (t->pending.oom || http_stream_write(t->srv, st, t->pending.p, t->pending.n) < 0)
-                mu_log(MU_WARN, "tail.broken", "job=%s text=\"no memory for the last line\"",
-                       t->job);
-        }
-        t->stream = NULL; /* on_closed() frees. */
-        http_stream_end(t->srv, st);
-    }
+    if (t->broken || (t->pending.n == 0 && !has_queued(t)))
+        end(t);
 }
 
 void tail_look(struct srv *s)
@@ -162,31 +307,54 @@ void tail_look(struct srv *s)
 
 /* --- which nodes --- */
 
-static void add_part(struct tail *t, uint32_t node, int64_t since_ms)
+static struct part *new_part(struct tail *t, const struct pool_node *n)
+{
+    struct part *parts =
+        mu_realloc(mu_mem_default(), t->parts, (t->part_count + 1) * sizeof *parts);
+    if (parts == NULL)
+        return NULL;
+    t->parts = parts;
+    struct part *p = &parts[t->part_count++];
+    *p = (struct part){.node = POOL_NONE};
+    memcpy(p->id, n->id, sizeof p->id);
+    memcpy(p->host, n->host, sizeof p->host);
+    merge_init(&p->queue, mu_mem_default());
+    return p;
+}
+
+/* restart_ms: where the job starts there for another time; what it wrote before has been sent. */
+static void add_part(struct tail *t, uint32_t node, int64_t restart_ms)
 {
     struct srv *s = t->srv;
     struct agent *a = agent_of(s, node);
     struct ctl_msg m;
     if (a == NULL)
         return;
-    for (uint32_t i = 0; i < t->part_count; i++)
-        if (t->parts[i].node == node) {
-            t->parts[i].again_ms = since_ms;
-            return;
-        }
-    struct part *parts =
-        mu_realloc(mu_mem_default(), t->parts, (t->part_count + 1) * sizeof *parts);
-    if (parts == NULL)
+    struct part *p = part_of(t, s->pool->pool.nodes[node]->id);
+    if (p != NULL && p->node != POOL_NONE) {
+        p->again_ms = restart_ms;
         return;
-    t->parts = parts;
-    t->parts[t->part_count++] = (struct part){.number = ++s->pool->streams, .node = node};
+    }
+    bool resumes = p != NULL && p->cut && p->last_ms > 0;
+    bool restarts = p != NULL && !p->cut;
+    if (p == NULL)
+        p = new_part(t, s->pool->pool.nodes[node]);
+    if (p == NULL)
+        return;
+    p->node = node;
+    p->number = ++s->pool->streams;
+    p->cut = false;
+    p->owed = 0;
+    p->again_ms = 0;
+    p->skip = resumes ? p->last_count : 0;
+    t->active_ns = s->now_ns;
     ctl_init(&m, CTL_TAIL);
-    m.u.tail.stream = s->pool->streams;
+    m.u.tail.stream = p->number;
     memcpy(m.u.tail.job, t->job, sizeof m.u.tail.job);
     m.u.tail.follow = t->follow;
     m.u.tail.rank = t->rank;
-    m.u.tail.since_ms = since_ms;
-    m.u.tail.lines = t->lines;
+    m.u.tail.since_ms = resumes ? p->last_ms : restarts ? restart_ms : t->since_ms;
+    m.u.tail.lines = resumes ? -1 : t->lines;
     m.u.tail.credit = MU_POOL_CREDIT_BYTES;
     agent_send(a, &m);
 }
@@ -207,8 +375,22 @@ static void add_parts(struct tail *t)
     const struct pool *p = &t->srv->pool->pool;
     const struct pool_job *j = job_of(t);
     for (uint32_t n = 0; j != NULL && n < p->node_cap; n++)
-        if (p->nodes[n] != NULL && had(j, p->nodes[n]->id))
-            add_part(t, n, t->since_ms);
+        if (p->nodes[n] != NULL && p->nodes[n]->reported && had(j, p->nodes[n]->id))
+            add_part(t, n, 0);
+}
+
+void tail_node_back(struct srv *s, uint32_t node)
+{
+    const char *id = s->pool->pool.nodes[node]->id;
+    struct tail *t = NULL;
+    DL_FOREACH(s->pool->tails, t)
+    {
+        const struct pool_job *j = job_of(t);
+        const struct part *p = part_of(t, id);
+        if (t->stream != NULL && !t->late && j != NULL && had(j, id) && (p == NULL || p->cut))
+            add_part(t, node, 0);
+    }
+    tail_look(s);
 }
 
 /* --- from nodes --- */
@@ -228,20 +410,37 @@ static struct tail *find_part(struct srv *s, uint32_t number, uint32_t node, str
     return NULL;
 }
 
-static void put_line(struct tail *t, const struct ctl_output *m, const char *host)
+/* One that was sent already, before the node was cut off. */
+static bool comes_again(struct part *p, const struct ctl_output *m)
 {
-    struct mu_json w;
-    char at[32];
-    mu_json_init(&w, &t->pending);
-    mu_json_open(&w, '{');
-    mu_json_kstr(&w, "at", m->unix_ms > 0 ? mu_iso8601(m->unix_ms, at) : NULL);
-    mu_json_ki64(&w, "unix_ms", m->unix_ms);
-    mu_json_kstr(&w, "host", host);
-    mu_json_ki64(&w, "rank", m->rank);
-    mu_json_kstr(&w, "stream", m->channel == 2 ? "stderr" : "stdout");
-    mu_json_kstr(&w, "text", m->text);
-    mu_json_close(&w, '}');
-    (void)mu_buf_adds(&t->pending, "\n");
+    if (m->unix_ms != p->last_ms) {
+        p->last_ms = m->unix_ms;
+        p->last_count = 0;
+        p->skip = 0;
+    }
+    if (p->skip > 0) {
+        p->skip--;
+        return true;
+    }
+    p->last_count++;
+    return false;
+}
+
+static void take(struct tail *t, struct part *p, const struct ctl_output *m)
+{
+    const struct merge_line line = {.unix_ms = m->unix_ms,
+                                    .rank = m->rank,
+                                    .channel = m->channel,
+                                    .text = m->text,
+                                    .text_bytes = strlen(m->text)};
+    if (comes_again(p, m)) {
+        p->owed += (int64_t)line.text_bytes;
+    } else if (t->follow) {
+        put_line(t, &line, p->host);
+        p->owed += (int64_t)line.text_bytes;
+    } else if (merge_add(&p->queue, &line) < 0) {
+        t->pending.oom = true;
+    }
 }
 
 void tail_output(struct srv *s, struct agent *a, const struct ctl_output *m)
@@ -250,27 +449,23 @@ void tail_output(struct srv *s, struct agent *a, const struct ctl_output *m)
     struct tail *t = find_part(s, (uint32_t)m->stream, a->offered, &p);
     if (t == NULL || t->stream == NULL)
         return; /* It was told that nobody reads, and had sent this before. */
-    bool says = !m->end || m->text[0] != '\0';
-    if (says) {
-        put_line(t, m, s->pool->pool.nodes[p->node]->host);
-        p->owed += (int64_t)strlen(m->text);
-    }
+    t->active_ns = s->now_ns;
+    if (!m->end || m->text[0] != '\0')
+        take(t, p, m);
+    if (m->end)
+        p->node = POOL_NONE;
+    pass_on(t);
     /* Lines without text need no credit: a node that sends nothing else has no reader long. */
-    if (t->pending.oom || t->pending.n > SRV_HTTP_STREAM_BYTES_MAX * 4) {
+    if (t->pending.oom || t->pending.n > SRV_HTTP_STREAM_BYTES_MAX * 4 ||
+        merge_bytes(&p->queue) > SRV_HTTP_STREAM_BYTES_MAX * 4) {
         mu_log(MU_WARN, "tail.broken",
                "job=%s host=%s text=\"more than its credit, or no memory: "
                "the reader is cut off\"",
-               t->job, s->pool->pool.nodes[p->node]->host);
+               t->job, p->host);
         t->broken = true;
-    } else {
-        push(t);
-        give_back(t);
     }
-    if (m->end) {
-        p->node = POOL_NONE;
-        if (p->again_ms > 0 && !t->broken)
-            add_part(t, a->offered, p->again_ms);
-    }
+    if (m->end && p->again_ms > 0 && !t->broken)
+        add_part(t, a->offered, p->again_ms);
     if (m->end || t->broken)
         look(t);
 }
@@ -280,8 +475,10 @@ void tail_node_gone(struct srv *s, uint32_t node)
     struct tail *t = NULL;
     DL_FOREACH(s->pool->tails, t)
     for (uint32_t i = 0; i < t->part_count; i++)
-        if (t->parts[i].node == node)
+        if (t->parts[i].node == node) {
             t->parts[i].node = POOL_NONE;
+            t->parts[i].cut = true;
+        }
     tail_look(s);
 }
 
@@ -299,6 +496,8 @@ static void on_opened(void *arg, struct srv_http_stream *st)
 {
     struct tail *t = arg;
     t->stream = st;
+    t->opened_ns = t->srv->now_ns;
+    t->active_ns = t->srv->now_ns;
     add_parts(t);
     look(t);
 }
@@ -309,7 +508,7 @@ static void on_drained(void *arg)
     if (t->stream == NULL)
         return;
     push(t);
-    give_back(t);
+    pass_on(t);
     look(t);
 }
 
@@ -324,6 +523,8 @@ static void on_closed(void *arg)
     if (sp->tail_count == 0 && sp->heartbeat.data != NULL)
         (void)uv_timer_stop(&sp->heartbeat);
     mu_buf_fini(&t->pending);
+    for (uint32_t i = 0; i < t->part_count; i++)
+        merge_fini(&t->parts[i].queue);
     mu_mem_free(mu_mem_default(), t->parts);
     mu_mem_free(mu_mem_default(), t);
 }
@@ -334,14 +535,15 @@ void tail_on_heartbeat(uv_timer_t *timer)
     struct tail *t = NULL;
     struct tail *next = NULL;
     s->now_ns = mu_now_ns();
+    bool beats = ++s->pool->looks % HEARTBEAT_LOOKS == 0;
     DL_FOREACH_SAFE(s->pool->tails, t, next)
     {
-        const struct pool_job *j = job_of(t);
         if (t->stream == NULL)
             continue;
-        if (http_stream_unsent(s, t->stream) == 0)
-            (void)http_stream_write(s, t->stream, "\n", 1); /* Else it hears of us anyway. */
-        t->late_beats = t->follow && (j == NULL || pool_is_over(j)) ? t->late_beats + 1 : 0;
+        if (http_stream_unsent(s, t->stream) > 0)
+            t->active_ns = s->now_ns; /* The reader is slow, not the nodes. */
+        else if (beats)
+            (void)http_stream_write(s, t->stream, "\n", 1);
         look(t);
     }
     srv_settle(s);
@@ -407,7 +609,7 @@ void tail_serve(struct srv *s,
     mu_buf_init(&t->pending, mu_mem_default());
     DL_APPEND(sp->tails, t);
     if (sp->tail_count++ == 0)
-        srv_pool_beat(s, HEARTBEAT_MS);
+        srv_pool_beat(s, LOOK_MS);
     *ret = (struct srv_http_answer){
         .status = 200,
         .content_type = "application/x-ndjson; charset=utf-8",

@@ -147,10 +147,41 @@ def test_a_job_that_waits_is_stopped_at_once(server):
 def test_who_refuses_is_passed_over_until_the_job_fails(server):
     n1, n2 = Node(server, "n1"), Node(server, "n2")
     name = submit(server)
-    for n in (n1, n2, n1, n2):
+    for n in (n1, n2):
         n.placed(n.expect("assign"), 3, text="no folder /srv/train here")
     j = wait_state(server, name, "failed")
     assert j["cause"] == "n2 refused it: no folder /srv/train here" and j["exit_status"] == 1
+
+
+def test_the_only_node_is_not_asked_again(server):
+    n = Node(server)
+    name = submit(server)
+    n.placed(n.expect("assign"), 3, text="no folder /srv/train here")
+    j = wait_state(server, name, "failed")
+    assert j["attempt"] == 1 and j["sentence"] == "n1 refused it: no folder /srv/train here"
+
+
+def test_a_stopped_job_is_shown_as_stopped(server):
+    n = Node(server)
+    name = submit(server)
+    a = n.run()
+    agent = Agent(server, run_id=name, nnodes=(1, 1))
+    agent.expect("start", skip=("welcome", "waiting"))
+    agent.started()
+    wait_state(server, name, "running")
+    assert ask(server, "POST", f"/v1/jobs/{name}/stop")[0] == 202
+    n.expect("unassign")
+    agent.send("bye", round=1, cause={"kind": "node_left", "host": "n1"})
+    agent.close()
+    n.placed(a, 2, 143)
+    wait_state(server, name, "stopped")
+    server.wait_status(lambda s: s["jobs"][0]["ended_at"], "the rendezvous ends")
+    shown = server.job(name)
+    assert (shown["state"], shown["sentence"]) == ("stopped", "stopped: it was asked to stop")
+    _, _, text = server.get("/metrics")
+    assert b'muster_jobs{state="stopped"} 1' in text and b'muster_jobs{state="failed"} 0' in text
+    assert ask(server, "POST", f"/v1/jobs/{name}/resume")[0] == 202
+    assert server.job(name)["state"] == "failed"  # Of the start before, which the pool has forgotten.
 
 
 def test_a_dead_node_is_replaced(start_server):
@@ -210,6 +241,10 @@ def test_drain_and_undrain(server):
     assert n.expect("assign")["job"] == second
     assert ask(server, "POST", "/v1/nodes/n1/undrain")[0] == 409
     assert ask(server, "POST", "/v1/nodes/n9/undrain")[0] == 404
+    idle = Node(server, "n2")
+    assert ask(server, "POST", "/v1/nodes/n2/drain")[1]["sentence"] == "n2 is drained: it takes no new jobs, and none is on it"
+    assert ask(server, "POST", "/v1/nodes/n2/undrain")[1]["sentence"] == "n2 takes jobs again"
+    idle.close()
 
 
 @pytest.mark.parametrize("body,part", [
@@ -322,11 +357,15 @@ def test_an_assignment_is_told_again_by_a_successor(start_server):
 
 def test_without_a_state_dir_running_jobs_are_found_on_their_nodes(start_server):
     server = start_server(*CALM)
-    n = Node(server, has=[{"job": "old", "attempt": 2, "state": 0}])
+    n = Node(server, gpus=2, has=[{"job": "old", "attempt": 2, "state": 0}])
     j = wait_state(server, "old", "running")
     assert "does not know what it runs" in j["sentence"]
+    shown = pool(server)["nodes"][0]
+    assert (shown["state"], shown["slots_free"], shown["gpus_free"]) == ("busy", 0, [])
     n.placed({"job": "old", "attempt": 2}, 2, 5)
     assert wait_state(server, "old", "failed")["exit_status"] == 5
+    shown = pool(server)["nodes"][0]
+    assert (shown["state"], shown["slots_free"], shown["gpus_free"]) == ("idle", 8, [0, 1])
     code, answer = ask(server, "POST", "/v1/jobs/old/resume")
     assert code == 409 and "submit it anew" in answer["error"]
 
@@ -348,8 +387,8 @@ def test_a_file_of_the_schema_before_is_brought_up(start_server):
 
 # --- output ---
 
-def out(node, tail, text, rank=0, **fields):
-    node.send("output", stream=tail["stream"], job=tail["job"], unix_ms=1795503999123, rank=rank, text=text, **fields)
+def out(node, tail, text, rank=0, unix_ms=1795503999123, **fields):
+    node.send("output", stream=tail["stream"], job=tail["job"], unix_ms=unix_ms, rank=rank, text=text, **fields)
 
 
 def test_output_of_all_nodes_is_merged(server):
@@ -388,6 +427,125 @@ def test_what_is_there_is_sent_and_no_more(server):
     n.send("output", stream=t["stream"], end=1)
     assert logs.line()["text"] == "x"
     assert logs.line() == {"end": True, "state": "running", "exit_status": None}
+
+
+def test_what_is_there_comes_in_the_order_of_its_times(server):
+    n1, n2 = Node(server, "n1"), Node(server, "n2")
+    name = submit(server, nnodes=2)
+    n1.run()
+    n2.run()
+    wait_state(server, name, "running")
+    logs = Logs(server, name)
+    t1, t2 = n1.expect("tail"), n2.expect("tail")
+    for at in (10, 30, 30, 50):
+        out(n1, t1, f"n1 at {at}", unix_ms=at)
+    for at in (20, 30, 40):
+        out(n2, t2, f"n2 at {at}", unix_ms=at)
+    got = [logs.line()["text"] for _ in range(6)]
+    assert got == ["n1 at 10", "n2 at 20", "n2 at 30", "n1 at 30", "n1 at 30", "n2 at 40"] or \
+        got == ["n1 at 10", "n2 at 20", "n1 at 30", "n1 at 30", "n2 at 30", "n2 at 40"], got
+    n2.send("output", stream=t2["stream"], end=1)
+    assert logs.line()["text"] == "n1 at 50"
+    n1.send("output", stream=t1["stream"], end=1)
+    assert logs.line()["end"] is True
+
+
+def test_the_order_costs_a_node_no_more_than_its_credit(server):
+    n1, n2 = Node(server, "n1"), Node(server, "n2")
+    name = submit(server, nnodes=2)
+    n1.run()
+    n2.run()
+    wait_state(server, name, "running")
+    logs = Logs(server, name)
+    t1, t2 = n1.expect("tail"), n2.expect("tail")
+    for i in range(t1["credit"] // 8000):
+        out(n1, t1, "x" * 8000, unix_ms=10 + i)
+    n1.sock.settimeout(1)
+    with pytest.raises(TimeoutError):
+        n1.expect("more", skip=("beat",))  # n2 has said nothing yet.
+    n1.sock.settimeout(mulib.PATIENCE)
+    n2.send("output", stream=t2["stream"], end=1)
+    assert n1.expect("more", skip=("beat",))["credit"] >= 8000
+    n1.send("output", stream=t1["stream"], end=1)
+    for _ in range(t1["credit"] // 8000):
+        assert logs.line()["text"] == "x" * 8000
+    assert logs.line()["end"] is True
+
+
+def test_who_follows_waits_for_a_node_that_is_cut_off(server):
+    n = Node(server)
+    name = submit(server)
+    a = n.run()
+    wait_state(server, name, "running")
+    logs = Logs(server, name, "?follow=1&lines=5")
+    t = n.expect("tail")
+    for text, at in (("one", 10), ("two", 20), ("three", 20)):
+        out(n, t, text, unix_ms=at)
+    assert [logs.line()["text"] for _ in range(3)] == ["one", "two", "three"]
+    n.close()
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "away", "away")
+    n = Node(server, node=n.node, has=[{"job": name, "attempt": 1, "state": 0}])
+    t = n.expect("tail")
+    assert (t["since_ms"], t.get("lines", -1), t["follow"]) == (20, -1, 1)
+    for text in ("two", "three", "four"):  # Two of them were sent.
+        out(n, t, text, unix_ms=20)
+    out(n, t, "five", unix_ms=30)
+    assert [logs.line()["text"] for _ in range(2)] == ["four", "five"]
+    n.placed(a, 2)
+    n.close()  # The job ends without its last words.
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "away", "away")
+    n = Node(server, node=n.node)
+    t = n.expect("tail")
+    out(n, t, "five", unix_ms=30)
+    out(n, t, "six", unix_ms=31, end=1)
+    wait_state(server, name, "done")
+    assert logs.line()["text"] == "six"
+    assert logs.line() == {"end": True, "state": "done", "exit_status": 0}
+
+
+def test_who_follows_after_a_restart_waits_for_the_nodes(start_server):
+    server = start_server(*CALM, keep=True)
+    n = Node(server)
+    name = submit(server)
+    a = n.run()
+    wait_state(server, name, "running")
+    kept_by_now(server)
+    n.close()
+    server.kill()
+    server = start_server(*CALM, keep=True)
+    logs, there = Logs(server, name, "?follow=1"), Logs(server, name)
+    n = Node(server, node=n.node, has=[{"job": name, "attempt": 1, "state": 1}])
+    tails = [n.expect("tail"), n.expect("tail")]
+    assert sorted(t.get("follow", 0) for t in tails) == [0, 1] and all(t.get("since_ms", -1) == -1 for t in tails)
+    wait_state(server, name, "done")
+    for t in tails:
+        out(n, t, "all of it", end=1)
+    for reader in (logs, there):
+        assert reader.line()["text"] == "all of it"
+        assert reader.line() == {"end": True, "state": "done", "exit_status": 0}
+    assert a["attempt"] == 1
+
+
+def test_a_node_that_stays_away_is_not_waited_for_long(start_server):
+    server = start_server("--lease", "2", "--beat", "0.2")
+    n = Node(server)
+    with Beating(n):
+        name = submit(server)
+        a = n.run()
+        wait_state(server, name, "running")
+    n.close()
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "away", "away")
+    there, begin = Logs(server, name), mulib.time.monotonic()
+    assert there.line()["end"] is True
+    assert mulib.time.monotonic() - begin < 8
+    n = Node(server, node=n.node, has=[{"job": name, "attempt": 1, "state": 0}])
+    n.placed(a, 2)
+    wait_state(server, name, "done")
+    n.close()
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "away", "away")
+    logs, begin = Logs(server, name, "?follow=1"), mulib.time.monotonic()
+    assert logs.line() == {"end": True, "state": "done", "exit_status": 0}
+    assert mulib.time.monotonic() - begin < 15
 
 
 def test_a_reader_that_goes_is_told_to_the_node(server):
@@ -432,8 +590,9 @@ def test_credit_keeps_a_fast_writer_and_a_slow_reader_apart(server):
 
 
 def test_who_follows_hears_the_next_start_too(server):
-    n1 = Node(server, "n1")
-    name = submit(server)
+    n1, n2 = Node(server, "n1"), Node(server, "n2")
+    name = submit(server, nnodes="1:2")
+    n2.run()
     logs = Logs(server, name, "?follow=1")
     a = n1.expect("assign")
     n1.placed(a, 1)

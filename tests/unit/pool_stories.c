@@ -214,6 +214,15 @@ static void assert_says(const struct story *s, uint32_t slot, const char *part)
     mu_buf_fini(&b);
 }
 
+static void assert_says_all(const struct story *s, uint32_t slot, const char *text)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    pool_sentence(&s->pool, job(s, slot), &b);
+    assert_string_equal(mu_buf_cstr(&b), text);
+    mu_buf_fini(&b);
+}
+
 static void end(struct story *s)
 {
     pool_fini(&s->pool);
@@ -332,7 +341,7 @@ static void test_a_job_without_a_verdict_ends_by_exit_statuses(void **state)
     pass(&s, 3);
     assert_state(&s, j, POOL_FAILED);
     assert_int_equal(job(&s, j)->exit_status, 127);
-    assert_says(&s, j, "has failed: the agent on n1 ended with status 127");
+    assert_says(&s, j, "the agent on n1 ended with status 127");
     end(&s);
 }
 
@@ -377,7 +386,7 @@ static void test_stop_and_resume(void **state)
     assert_int_equal(s.orders[0].signo, 2);
     stop(&s, j, 9);
     assert_int_equal(s.orders[0].signo, 9);
-    assert_says(&s, j, "waits for n1");
+    assert_says(&s, j, "waits for n1 to end it");
     placed(&s, n, "j", 1, 2, 137);
     assert_state(&s, j, POOL_STOPPED);
     assert_int_equal(job(&s, j)->exit_status, 137);
@@ -436,11 +445,69 @@ static void test_who_refuses_is_passed_over_and_in_the_end_the_job_fails(void **
     assert_int_equal(s.orders[0].node, n2);
     assert_int_equal(s.orders[0].attempt, 2);
     placed(&s, n2, "j", 2, 3, 0);
-    placed(&s, s.orders[0].node, "j", 3, 3, 0);
-    placed(&s, s.orders[0].node, "j", 4, 3, 0);
     assert_state(&s, j, POOL_FAILED);
-    assert_says(&s, j, "refused it: no such folder");
+    assert_says(&s, j, "n2 refused it: no such folder");
     assert_int_equal(s.pool.nodes[n1]->slots_free + s.pool.nodes[n2]->slots_free, 8);
+    end(&s);
+}
+
+static void test_who_refuses_is_not_asked_again_while_another_is_busy(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, false);
+    uint32_t n1 = offer(&s, "n1", 4, 0);
+    uint32_t n2 = offer(&s, "n2", 8, 0);
+    uint32_t large = submit(&s, "large", 1, 1, 8, -1);
+    placed(&s, n2, "large", 1, 1, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    placed(&s, n1, "j", 1, 3, 0);
+    assert_state(&s, j, POOL_QUEUED);
+    assert_says(&s, j, "n1 refused it: no such folder");
+    placed(&s, n2, "large", 1, 2, 0);
+    pass(&s, 3);
+    assert_state(&s, large, POOL_DONE);
+    assert_state(&s, j, POOL_STARTING);
+    assert_string_equal(job(&s, j)->seats[0].host, "n2");
+    end(&s);
+}
+
+static void test_a_job_of_many_nodes_fails_when_too_few_have_not_refused_it(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, false);
+    uint32_t n1 = offer(&s, "n1", 4, 0);
+    uint32_t n2 = offer(&s, "n2", 4, 0);
+    uint32_t two = submit(&s, "two", 2, 2, 1, -1);
+    placed(&s, n2, "two", 1, 1, 0);
+    placed(&s, n1, "two", 1, 3, 0);
+    assert_state(&s, two, POOL_FAILED);
+    assert_says(&s, two, "n1 refused it");
+    placed(&s, n2, "two", 1, 2, 0);
+    assert_int_equal(s.pool.nodes[n1]->slots_free + s.pool.nodes[n2]->slots_free, 8);
+    end(&s);
+}
+
+static void test_sentences_stand_behind_the_state_and_name_a_host_once(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, false);
+    uint32_t huge = submit(&s, "huge", 1, 1, 16, -1);
+    assert_says(&s, huge, "no node is on offer");
+    (void)offer(&s, "vm", 4, 0);
+    uint32_t other = offer(&s, "vm2", 4, 2);
+    (void)mu_strcopy(s.pool.nodes[other]->host, sizeof s.pool.nodes[other]->host, "vm");
+    uint32_t j = submit(&s, "j", 2, 2, 1, 0);
+    assert_says_all(&s, j, "waits for vm to begin it");
+    assert_says_all(&s, huge,
+                    "no node on offer can ever run this (the largest takes 4 workers and has 2 "
+                    "GPUs): it waits for one that can");
+    uint32_t later = submit(&s, "later", 1, 1, 17, -1);
+    assert_says(&s, later, "can ever run this"); /* Not: waits for huge. */
+    stop(&s, later, 15);
+    assert_says_all(&s, later, "it was stopped before it began");
     end(&s);
 }
 
@@ -682,6 +749,9 @@ int main(void)
         cmocka_unit_test(test_stop_and_resume),
         cmocka_unit_test(test_a_job_that_was_told_to_stop_ends_with_that_signal),
         cmocka_unit_test(test_who_refuses_is_passed_over_and_in_the_end_the_job_fails),
+        cmocka_unit_test(test_who_refuses_is_not_asked_again_while_another_is_busy),
+        cmocka_unit_test(test_a_job_of_many_nodes_fails_when_too_few_have_not_refused_it),
+        cmocka_unit_test(test_sentences_stand_behind_the_state_and_name_a_host_once),
         cmocka_unit_test(test_a_lost_node_is_replaced_and_tidies_up_when_it_is_back),
         cmocka_unit_test(test_a_node_that_is_back_in_time_changes_nothing),
         cmocka_unit_test(test_a_silent_node_is_dropped),

@@ -263,7 +263,7 @@ function chosen() {
   return same.find(j => j.created_at === wanted.get('at')) || same[0] || status.jobs[0] || null;
 }
 const keyOf = j => j.id + ' ' + j.created_at;
-const isOver = j => j.state === 'succeeded' || j.state === 'failed';
+const isOver = j => j.state === 'succeeded' || j.state === 'failed' || j.state === 'stopped';
 const TONES = {running: 'run', succeeded: 'done', failed: 'bad', gathering: 'wait', recovering: 'wait', stopping: 'wait'};
 
 function drawServer() {
@@ -356,7 +356,7 @@ function drawEmpty() {
 function whatNext(j) {
   const last = shownIncidents().at(-1);
   const left = j.max_restarts - j.restarts_spent;
-  if (j.state === 'succeeded') return 'Nothing: the job is over.';
+  if (j.state === 'succeeded' || j.state === 'stopped') return 'Nothing: the job is over.';
   if (j.state === 'failed') return last ? upper(last.reason) + '.' : 'Nothing: the job is over.';
   if (j.state !== 'running' && last && !last.next_at) return upper(last.reason) + '.';
   if (j.state === 'gathering' || j.state === 'recovering') return 'A round begins when enough nodes are here.';
