@@ -87,7 +87,7 @@ static void give_back(struct tail *t)
         m.u.more.stream = p->number;
         m.u.more.credit = p->owed;
         p->owed = 0;
-        agent_send(a, &m);
+        srv_pool_say(a, &m);
     }
 }
 
@@ -116,7 +116,7 @@ static void stop_parts(struct tail *t)
         if (a != NULL) {
             ctl_init(&m, CTL_UNTAIL);
             m.u.untail.stream = t->parts[i].number;
-            agent_send(a, &m);
+            srv_pool_say(a, &m);
         }
         t->parts[i].node = POOL_NONE;
     }
@@ -188,7 +188,7 @@ static void add_part(struct tail *t, uint32_t node, int64_t since_ms)
     m.u.tail.since_ms = since_ms;
     m.u.tail.lines = t->lines;
     m.u.tail.credit = MU_POOL_CREDIT_BYTES;
-    agent_send(a, &m);
+    srv_pool_say(a, &m);
 }
 
 static bool had(const struct pool_job *j, const char *node_id)
