@@ -153,6 +153,14 @@ void http_stop(struct srv *s)
     s->http = NULL;
 }
 
+void http_let_go(struct srv *s, uint64_t safe)
+{
+    if (s->http == NULL)
+        return;
+    s->http->let_go(s->http_daemon, safe);
+    (void)uv_timer_start(&s->http_timer, on_timer, 0, 0);
+}
+
 int http_stream_write(struct srv *s, struct srv_http_stream *st, const void *p, size_t n)
 {
     int e = s->http->write(st, p, n);

@@ -40,6 +40,7 @@ struct srv_http {
     struct srv_http_host host;
     struct client *asking; /* Those that have not asked, or not whole; the longest first. */
     struct srv_http_stream *streams;
+    struct asked *held; /* Their connections are suspended. */
     uint32_t client_count;
     uint32_t stream_count;
 };
@@ -60,6 +61,13 @@ struct srv_http_stream {
 struct asked {
     struct mu_buf body;
     size_t bytes; /* That came of it, also those that nobody keeps. */
+    /* An answer that is held: */
+    struct MHD_Connection *connection;
+    struct srv_http_answer answer;
+    bool has_answer; /* It is made, and not given to the library yet. */
+    bool holds;      /* In `held`. */
+    struct asked *prev;
+    struct asked *next;
 };
 
 /* --- streams --- */
@@ -301,6 +309,45 @@ static const struct srv_http_answer body_too_large = {
     .body = "{\"error\":\"a request may have 1 MiB\"}\n",
     .body_bytes = sizeof "{\"error\":\"a request may have 1 MiB\"}\n" - 1};
 
+/* --- answers that wait --- */
+
+static void hold(struct srv_http *h,
+                 struct asked *asked,
+                 struct MHD_Connection *connection,
+                 const struct srv_http_answer *a)
+{
+    asked->connection = connection;
+    asked->answer = *a;
+    asked->has_answer = true;
+    asked->holds = true;
+    DL_APPEND(h->held, asked);
+    MHD_suspend_connection(connection);
+}
+
+static void let_go(struct srv_http *h, uint64_t safe)
+{
+    struct asked *asked = NULL;
+    struct asked *next = NULL;
+    DL_FOREACH_SAFE(h->held, asked, next)
+    {
+        if (asked->answer.hold > safe)
+            continue;
+        DL_DELETE(h->held, asked);
+        asked->holds = false;
+        MHD_resume_connection(asked->connection); /* The library asks for the answer anew. */
+    }
+}
+
+static void forget_asked(struct srv_http *h, struct asked *asked)
+{
+    if (asked->holds)
+        DL_DELETE(h->held, asked);
+    if (asked->has_answer && asked->answer.release != NULL)
+        asked->answer.release(asked->answer.release_arg);
+    mu_buf_fini(&asked->body);
+    mu_mem_free(mu_mem_default(), asked);
+}
+
 /* The library's signature. Called with the head, with each piece of the body, and at the end. */
 static enum MHD_Result on_request(void *arg,
                                   struct MHD_Connection *connection,
@@ -332,13 +379,20 @@ static enum MHD_Result on_request(void *arg,
     struct srv_http_request q;
     char peer[MU_ADDR_BYTES];
     is_asked(h, connection);
+    if (asked->has_answer) {
+        asked->has_answer = false;
+        return answer(h, connection, &asked->answer);
+    }
     if (asked->bytes > SRV_HTTP_BODY_BYTES_MAX)
         return answer(h, connection, &body_too_large);
     fill_request(connection, url, method, peer, &q);
     q.body = asked->body.p;
     q.body_bytes = asked->body.n;
     h->host.respond(h->host.arg, &q, &a);
-    return answer(h, connection, &a);
+    if (a.hold == 0)
+        return answer(h, connection, &a);
+    hold(h, asked, connection, &a);
+    return MHD_YES;
 }
 
 static void on_completed(void *arg,
@@ -351,8 +405,7 @@ static void on_completed(void *arg,
     struct client *c = client_of(connection);
     (void)how;
     if (asked != NULL)
-        mu_buf_fini(&asked->body);
-    mu_mem_free(mu_mem_default(), asked);
+        forget_asked(h, asked);
     *state = NULL;
     if (c == NULL)
         return;
@@ -426,6 +479,7 @@ static void stop(struct srv_http *h)
     {
         wake(st); /* The library does not close who is suspended. */
     }
+    let_go(h, UINT64_MAX);
     if (h->daemon != NULL)
         MHD_stop_daemon(h->daemon);
     mu_mem_free(mu_mem_default(), h);
@@ -485,6 +539,7 @@ const struct srv_http_module muster_http_module = {.abi = SRV_HTTP_ABI,
                                                    .epoll_fd = epoll_fd,
                                                    .run = run,
                                                    .stop = stop,
+                                                   .let_go = let_go,
                                                    .write = stream_write,
                                                    .unsent = unsent,
                                                    .page = page_respond,

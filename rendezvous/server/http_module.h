@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 
 /* Raised when anything below changes: a module of another build is refused. */
-#define SRV_HTTP_ABI 5
+#define SRV_HTTP_ABI 6
 #define SRV_HTTP_SYMBOL "muster_http_module"
 
 /* A request's body; what is larger gets 413. */
@@ -49,6 +49,7 @@ struct srv_http_answer {
     /* Up to a NULL name; Cache-Control is among them. NULL: none, and nobody may keep the answer.
      * Static. */
     const struct srv_http_field *fields;
+    uint64_t hold; /* Not 0: it goes out once let_go() was told of this number. No stream. */
     struct srv_http_writer writer; /* With `opened` set: a stream, and `body` is not looked at. */
 };
 
@@ -90,6 +91,8 @@ struct srv_http_module {
     int64_t (*run)(struct srv_http *h);
     /* Close every connection and free. */
     void (*stop)(struct srv_http *h);
+    /* Answers that are held up to this number go out. */
+    void (*let_go)(struct srv_http *h, uint64_t safe);
     /* Append to a stream; goes out with the next run(). Returns 0, -ENOBUFS when the reader has
      * left SRV_HTTP_STREAM_BYTES_MAX unread, -ENOMEM; nothing of `p` is taken then. */
     int (*write)(struct srv_http_stream *st, const void *p, size_t n);

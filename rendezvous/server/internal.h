@@ -469,6 +469,10 @@ void state_forget(struct srv *s, struct srv_job *sj);
 /* The same of jobs of the pool: its row is new; the row `kept` has to go. */
 struct pool_job;
 void state_note_pool(struct srv *s, struct pool_job *j);
+/* Does what the pool tells its nodes wait until it is safe? */
+bool state_holds_pool(const struct srv *s);
+/* An answer over HTTP that tells of a step of the pool waits likewise. */
+void state_hold_answer(const struct srv *s, struct srv_http_answer *ret);
 void state_forget_pool(struct srv *s, int64_t kept);
 /* At the end of a turn: begin to write what is due. */
 void state_settle(struct srv *s);
@@ -561,6 +565,8 @@ void http_stop(struct srv *s);
  * functions, and it goes out with the loop's next turn. Not to be called once `closed` was. */
 int http_stream_write(struct srv *s, struct srv_http_stream *st, const void *p, size_t n);
 void http_stream_end(struct srv *s, struct srv_http_stream *st);
+/* Answers that wait for rows up to this lot go out. */
+void http_let_go(struct srv *s, uint64_t safe);
 size_t http_stream_unsent(const struct srv *s, const struct srv_http_stream *st);
 /* What was written goes out, as far as its readers take it at once. */
 void http_flush(struct srv *s);

@@ -88,6 +88,22 @@ static void log_move(struct srv *s, struct pool_job *j)
     j->logged = j->state;
 }
 
+/* In the order in which it is said: what follows something that waits, waits too. */
+void srv_pool_say(struct agent *a, const struct ctl_msg *m)
+{
+    if (state_holds_pool(a->conn->srv))
+        agent_hold(a, m);
+    else
+        agent_send(a, m);
+}
+
+void srv_pool_release(struct srv *s)
+{
+    for (uint32_t i = 0; s->pool != NULL && i < s->pool->link_cap; i++)
+        if (s->pool->links[i] != NULL)
+            agent_release(s->pool->links[i]);
+}
+
 static void carry_out(struct srv *s)
 {
     struct pool *p = &s->pool->pool;
@@ -101,14 +117,15 @@ static void carry_out(struct srv *s)
             if (a == NULL)
                 break;
             pool_assign_message(p, &act, &m);
-            agent_send(a, &m);
+            state_note_pool(s, p->jobs[act.job]); /* It is told once that is safe. */
+            srv_pool_say(a, &m);
             tail_assigned(s, p->jobs[act.job], act.node);
             break;
         case POOL_ACT_UNASSIGN:
             if (a == NULL)
                 break;
             pool_unassign_message(p, &act, &m);
-            agent_send(a, &m);
+            srv_pool_say(a, &m);
             break;
         case POOL_ACT_DROP:
             if (a == NULL)

@@ -36,6 +36,10 @@ void srv_pool_free(struct srv *s);
 void srv_pool_offer(struct srv *s, struct agent *a, const struct ctl_msg *m);
 /* What such a node says then. Returns false where it is no message of a node. */
 bool srv_pool_message(struct srv *s, struct agent *a, const struct ctl_msg *m);
+/* To a node on offer: at once, or once the rows of what was decided are safe. */
+void srv_pool_say(struct agent *a, const struct ctl_msg *m);
+/* They are. */
+void srv_pool_release(struct srv *s);
 /* Its connection is gone. */
 void srv_pool_gone(struct agent *a);
 /* What the rendezvous knows of a job that may be the pool's: a round of it runs; it is over. */

@@ -135,6 +135,7 @@ void jobs_submit_serve(struct srv *s,
         *ret = answer_refusal(status_of(r), err.msg);
     else
         *ret = describe(s, 201, s->pool->pool.jobs[out.job]);
+    state_hold_answer(s, ret);
 }
 
 /* --- GET /jobs/ID --- */
@@ -218,6 +219,7 @@ ask(struct srv *s, struct pool_job *j, struct pool_event *ev, struct srv_http_an
     ev->job = j->slot;
     int r = srv_pool_step(s, ev, &out, &err);
     *ret = r < 0 ? answer_refusal(status_of(r), err.msg) : describe(s, 202, j);
+    state_hold_answer(s, ret);
 }
 
 void jobs_stop_serve(struct srv *s,

@@ -65,6 +65,7 @@ struct state {
     struct lot lot;      /* That is written. */
     uint64_t gathering;  /* Number of the one that is due. */
     uint64_t safe;       /* Of the last one for which nobody waits any more. */
+    uint64_t pool_hold;  /* What the pool says waits for this one; 0: it does not. */
     bool due;            /* There is something in it. */
     bool durable_due;    /* And it holds a decision. */
     bool unread;         /* What lies there could not be read. */
@@ -402,6 +403,18 @@ void state_note_pool(struct srv *s, struct pool_job *j)
     j->kept_due = true;
     st->due = true;
     st->durable_due = true;
+    st->pool_hold = is_failing(st) ? 0 : st->gathering;
+}
+
+bool state_holds_pool(const struct srv *s)
+{
+    return s->state != NULL && s->state->pool_hold != 0;
+}
+
+void state_hold_answer(const struct srv *s, struct srv_http_answer *ret)
+{
+    if (state_holds_pool(s))
+        ret->hold = s->state->pool_hold;
 }
 
 void state_forget_pool(struct srv *s, int64_t kept)
@@ -675,6 +688,11 @@ static void release(struct state *st)
             if (sj->slots[i].agent != NULL)
                 agent_release(sj->slots[i].agent);
     }
+    if (st->pool_hold != 0 && st->pool_hold <= st->safe) {
+        st->pool_hold = 0;
+        srv_pool_release(st->srv);
+    }
+    http_let_go(st->srv, st->safe);
 }
 
 static void finish(struct state *st)

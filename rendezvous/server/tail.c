@@ -113,7 +113,7 @@ static void give_back(struct tail *t)
         m.u.more.stream = p->number;
         m.u.more.credit = p->owed;
         p->owed = 0;
-        agent_send(a, &m);
+        srv_pool_say(a, &m);
     }
 }
 
@@ -142,7 +142,7 @@ static void stop_parts(struct tail *t)
         if (a != NULL) {
             ctl_init(&m, CTL_UNTAIL);
             m.u.untail.stream = t->parts[i].number;
-            agent_send(a, &m);
+            srv_pool_say(a, &m);
         }
         t->parts[i].node = POOL_NONE;
     }
@@ -356,7 +356,7 @@ static void add_part(struct tail *t, uint32_t node, int64_t restart_ms)
     m.u.tail.since_ms = resumes ? p->last_ms : restarts ? restart_ms : t->since_ms;
     m.u.tail.lines = resumes ? -1 : t->lines;
     m.u.tail.credit = MU_POOL_CREDIT_BYTES;
-    agent_send(a, &m);
+    srv_pool_say(a, &m);
 }
 
 static bool had(const struct pool_job *j, const char *node_id)

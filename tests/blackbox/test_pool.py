@@ -341,6 +341,29 @@ def kept_by_now(server):
     agent.close()
 
 
+def test_what_was_answered_survives_a_kill_in_the_same_moment(start_server):
+    """201 and 202 come, and nodes are told, once the rows are on the disk."""
+    for i in range(6):
+        server = start_server(*CALM, keep=True)
+        told = submit(server, name=f"told{i}")
+        server.kill()
+        server = start_server(*CALM, keep=True)
+        assert job(server, told)["state"] == "queued"
+        assert ask(server, "POST", f"/v1/jobs/{told}/stop")[0] == 202
+        server.kill()
+        server = start_server(*CALM, keep=True)
+        assert job(server, told)["state"] == "stopped"
+        n = Node(server, slots=1)
+        placed = submit(server, name=f"placed{i}")
+        assert n.expect("assign")["job"] == placed
+        server.kill()
+        server = start_server(*CALM, keep=True)
+        j = job(server, placed)
+        assert j["attempt"] == 1 and j["state"] == "starting"
+        assert ask(server, "POST", f"/v1/jobs/{placed}/stop")[0] == 202
+        server.kill()
+
+
 def test_an_assignment_is_told_again_by_a_successor(start_server):
     server = start_server(*CALM, keep=True)
     n = Node(server)
