@@ -399,7 +399,7 @@ def test_what_goes_wrong_is_one_sentence_with_its_remedy(pool, muster):
 
 def test_every_flag_of_node_agent_is_passed_on_or_is_musters_own(pool, muster):
     own = {"nnodes", "nproc-per-node", "rdzv", "rdzv-backend", "rdzv-endpoint", "rdzv-id", "standalone", "node-rank", "master-addr", "master-port",
-           "local-addr", "help", "version", "surroundings", "hostfile"}
+           "local-addr", "help", "version", "surroundings", "hostfile", "service", "slots", "log-bytes", "log-bytes-all", "token-file", "no-doctor"}
     text = subprocess.run([program("node-agent"), "--help"], capture_output=True, text=True, timeout=PATIENCE).stdout
     theirs = set(re.findall(r"^ +(?:-\w, )?--([a-z-]+)", text, re.M))
     shown = subprocess.run([program("muster"), "run", "--help"], capture_output=True, text=True, timeout=PATIENCE).stdout
