@@ -106,16 +106,6 @@ int mu_token_read(const char *path, struct mu_token *ret, struct mu_err *err)
     return read_file(path, lies_in(path, CREDENTIALS), ret, err);
 }
 
-/* It is made for a service that has credentials, so an empty one is a fault. */
-static bool is_empty(const char *folder)
-{
-    MU_CLEANUP(mu_closedirp) DIR *d = opendir(folder);
-    size_t count = 0;
-    while (d != NULL && count <= 2 && readdir(d) != NULL)
-        count++;
-    return d != NULL && count <= 2; /* "." and ".." */
-}
-
 int mu_token_read_daemon(const char *named,
                          const char *credentials,
                          struct mu_token *ret,
@@ -134,13 +124,7 @@ int mu_token_read_daemon(const char *named,
     if (n < 0 || (size_t)n >= sizeof path)
         return 0;
     if (access(path, F_OK) < 0 && errno == ENOENT)
-        return is_empty(credentials)
-                   ? mu_err_set(err, -ENOENT,
-                                "%.120s is empty: the service manager shows this service no "
-                                "credential, so it would run without a token that it may be meant "
-                                "to have (LoadCredential=, or --token-file)",
-                                credentials)
-                   : 0;
+        return 0; /* A unit that names a credential runs without one where there is none. */
     int r = read_file(path, true, ret, err);
     return r < 0 ? (mu_err_wrap(err, "the credential " CREDENTIAL), r) : 0;
 }
