@@ -308,29 +308,55 @@ static int draw_if_new(struct view *v, const cJSON *job, char **text, struct mu_
     return r;
 }
 
+static bool is_away(const struct mu_err *err)
+{
+    return err->code == -ECONNREFUSED || err->code == -ETIMEDOUT || err->code == -EAGAIN;
+}
+
+/* The server is away: that is said once, and what it had said is drawn anew when it is back. */
+static int draw_away(struct view *v, char **text, struct mu_err *err)
+{
+    bool said = *text == NULL;
+    cJSON_free(*text);
+    *text = NULL;
+    if (v->o->json || said)
+        return 0;
+    mu_buf_reset(&v->plain);
+    (void)mu_buf_addf(&v->plain, "%s\n", err->msg);
+    return put_page(v, err);
+}
+
+/* One look at it. Returns the exit status; -1: look again. */
+static int look_at_submission(struct view *v, const cJSON *answer, char **text, struct mu_err *err)
+{
+    int status = -1;
+    cJSON *job = ask_pool(v, answer, err);
+    if (job == NULL && v->o->watch && v->drawn && is_away(err))
+        status = draw_away(v, text, err) < 0 ? 1 : -1;
+    else if (job == NULL || draw_if_new(v, job, text, err) < 0)
+        status = 1;
+    else if (!v->o->watch)
+        status = 0;
+    else if (cli_submission_is_over(job))
+        status = strcmp(cli_text(job, "state"), "done") != 0;
+    cJSON_Delete(job);
+    return status;
+}
+
 /* Show it; with --watch until the status has it, which is then in *answer and the result -1, or it
  * is over. Returns the exit status. */
 static int show_submission(struct view *v, cJSON **answer, struct mu_err *err)
 {
     char *text = NULL;
     int status = -1;
-    while (status < 0 && !is_in_status(v, *answer)) {
-        cJSON *job = ask_pool(v, *answer, err);
-        if (job == NULL)
-            status = 1;
-        else if (draw_if_new(v, job, &text, err) < 0)
-            status = 1;
-        else if (!v->o->watch)
-            status = 0;
-        else if (cli_submission_is_over(job))
-            status = strcmp(cli_text(job, "state"), "done") != 0;
-        cJSON_Delete(job);
+    while (!is_in_status(v, *answer)) {
+        status = look_at_submission(v, *answer, &text, err);
         if (status >= 0)
             break;
         rest(v->o->interval_ns);
         cJSON *next = ask(v, err);
         if (next == NULL)
-            continue; /* It is away: asked again. */
+            continue; /* Then the pool is not there either, which says so. */
         cJSON_Delete(*answer);
         *answer = next;
     }

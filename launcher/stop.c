@@ -58,11 +58,15 @@ static void rest(int64_t ns)
 static int say_over(const struct cli_options *o, const cJSON *job, struct mu_err *err)
 {
     MU_CLEANUP(mu_buf_fini) struct mu_buf line;
+    MU_CLEANUP(mu_buf_fini) struct mu_buf how;
     mu_buf_init(&line, mu_mem_default());
+    mu_buf_init(&how, mu_mem_default());
     if (o->json)
         return cli_print_json(job, false, err);
-    (void)mu_buf_addf(&line, "job %s is over:", o->job);
-    cli_add_outcome(&line, cli_text(job, "state"), cli_text(job, "cause"));
+    cli_add_outcome(&how, cli_text(job, "state"), cli_text(job, "cause"));
+    bool is_verb = strncmp(mu_buf_cstr(&how), " was ", 5) == 0;
+    (void)mu_buf_addf(&line, "job %s is over:%s%s", o->job, is_verb ? " it" : "",
+                      mu_buf_cstr(&how));
     return cli_print(mu_buf_cstr(&line), err);
 }
 

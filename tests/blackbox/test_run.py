@@ -254,6 +254,33 @@ def test_a_job_that_has_no_round_is_shown_as_the_pool_has_it(pool, muster):
     assert m.end() == 1 and 'there is no job "nobody" at' in m.err.text()
 
 
+def test_watch_of_a_waiting_job_outlives_an_absent_server(pool, muster):
+    job = pool.add(state="queued")
+    w = muster("status", ID, "--watch=0.1")
+    w.out.wait("queued")
+    pool.go_away()
+    w.out.wait("no rdzv-server answers at")
+    pool.come_back()
+    job.become("done", "has ended well", exit_status=0)
+    assert w.end() == 0 and w.out.lines[-2:] == [f"{ID}  done, exit status 0", "  has ended well"], w.out.text()
+
+
+def test_a_token_that_is_wanted_is_said_with_where_it_was_looked_for(pool, muster, tmp_path):
+    pool.refuse["/jobs"] = (401, {"error": "this needs the token"})
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": ""}
+    m = muster("run", "--", "true", env=home)
+    assert m.end() == 1 and len(m.err.lines) == 1
+    if not os.path.exists("/etc/muster/token"):
+        assert "wants its token, and there is none in /" in m.err.text() and "or /etc/muster/token: copy the server's token file" in m.err.text()
+    token = tmp_path / "mine"
+    token.write_text("7" * 64 + "\n")
+    token.chmod(0o600)
+    m = muster("run", "--", "true", env={**home, "MUSTER_TOKEN_FILE": str(token)})
+    assert m.end() == 1 and "has another token than /" in m.err.text() and "(muster token new made it) there" in m.err.text()
+    m = muster("run", "--token-file", str(tmp_path / "mistyped"), "--", "true")
+    assert m.end() == 1 and "there is no file" in m.err.text() and "muster token new" not in m.err.text()
+
+
 def test_watch_goes_on_with_the_job_once_it_has_a_round(pool, muster):
     pool.add(state="queued")
     w = muster("status", ID, "--watch=0.1")
