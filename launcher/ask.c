@@ -69,8 +69,9 @@ int cli_refused(const struct cli_http *h, long status, struct mu_str body, struc
                           "%s answers with HTTP status %ld, but not as an rdzv-server: is this the "
                           "right port?",
                           cli_http_where(h), status);
-    return mu_err_set(err, code, "%s: %.190s%s", cli_http_where(h), error,
-                      status == 401 ? "; --token-file names the token" : "");
+    if (status == 401)
+        return cli_http_unauthorized(h, err);
+    return mu_err_set(err, code, "%s: %.190s", cli_http_where(h), error);
 }
 
 cJSON *cli_ask(struct cli_http *h,
@@ -149,8 +150,10 @@ look_elsewhere(struct cli_http *h, const struct cli_options *o, const char *id, 
             shown, mu_buf_cstr(&b));
 }
 
-cJSON *
-cli_ask_job(struct cli_http *h, const struct cli_options *o, const char *id, struct mu_err *err)
+cJSON *cli_ask_submission(struct cli_http *h,
+                          const struct cli_options *o,
+                          const char *id,
+                          struct mu_err *err)
 {
     MU_CLEANUP(mu_buf_fini) struct mu_buf path;
     mu_buf_init(&path, mu_mem_default());
@@ -159,7 +162,13 @@ cli_ask_job(struct cli_http *h, const struct cli_options *o, const char *id, str
         (void)mu_err_set(err, -ENOMEM, "no memory for the question");
         return NULL;
     }
-    cJSON *job = cli_ask(h, o, "GET", mu_buf_cstr(&path), NULL, err);
+    return cli_ask(h, o, "GET", mu_buf_cstr(&path), NULL, err);
+}
+
+cJSON *
+cli_ask_job(struct cli_http *h, const struct cli_options *o, const char *id, struct mu_err *err)
+{
+    cJSON *job = cli_ask_submission(h, o, id, err);
     if (job == NULL && err->code == -ENOENT)
         look_elsewhere(h, o, id, err);
     return job;

@@ -27,7 +27,13 @@ cJSON *cli_ask(struct cli_http *h,
 /* The sentence for an answer that was no success. `body` may be anything. Returns err->code. */
 int cli_refused(const struct cli_http *h, long status, struct mu_str body, struct mu_err *err);
 
-/* The submission; NULL as cli_ask(). Where the job is known but was not started by a service, the
+/* The submission; NULL as cli_ask(). */
+cJSON *cli_ask_submission(struct cli_http *h,
+                          const struct cli_options *o,
+                          const char *id,
+                          struct mu_err *err);
+
+/* The same. Where the job is known but was not started by a service, the
  * sentence says where its output is. */
 cJSON *
 cli_ask_job(struct cli_http *h, const struct cli_options *o, const char *id, struct mu_err *err);

@@ -72,6 +72,8 @@ static int ask(const struct cli_options *o, struct cli_http *h, struct mu_err *e
     if (status == 202 && answer != NULL)
         return say(o, &body, answer) < 0 ? mu_err_set(err, -EIO, "standard output takes no more")
                                          : 0;
+    if (status == 401 && error[0] != '\0')
+        return cli_http_unauthorized(h, err);
     if (error[0] == '\0')
         error = "it does not answer as an rdzv-server that knows this does";
     return mu_err_set(err, -EPROTO, "%s: %.180s", cli_http_where(h), error);

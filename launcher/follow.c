@@ -16,6 +16,8 @@
 #include "base/limits.h"
 #include "launcher/answer.h"
 #include "launcher/ask.h"
+#include "launcher/job_page.h"
+#include "launcher/last.h"
 #include "launcher/lines.h"
 #include "launcher/show.h"
 
@@ -35,6 +37,7 @@ struct follow {
     const struct cli_follow *w;
     struct cli_stream *stream; /* NULL: between two. */
     struct cli_seen *seen;
+    struct cli_last *last; /* NULL: lines are shown as they come. */
     struct mu_buf in;
     struct mu_buf text;             /* Made of lines, not written yet. */
     struct cli_line_style style[2]; /* stdout, stderr */
@@ -175,7 +178,8 @@ static void flush(struct follow *f)
 
 static void draw(struct follow *f, const struct cli_line *line, struct mu_str raw)
 {
-    int fd = line->is_error && !f->w->o->json ? STDERR_FILENO : STDOUT_FILENO;
+    bool apart = f->w->on_signal != CLI_LEAVES && !f->w->o->json; /* What logs shows is its own. */
+    int fd = line->is_error && apart ? STDERR_FILENO : STDOUT_FILENO;
     if (fd != f->text_fd)
         flush(f);
     f->text_fd = fd;
@@ -206,7 +210,8 @@ static void take_line(struct follow *f, struct mu_str raw)
     switch (cli_line_read(raw, &tree, &line, &f->end)) {
     case CLI_SAID_LINE:
         f->bytes += (int64_t)raw.n;
-        if (is_wanted(f, &line) && cli_seen_is_new(f->seen, &line))
+        if (is_wanted(f, &line) && cli_seen_is_new(f->seen, &line) &&
+            (f->last == NULL || !cli_last_add(f->last, line.unix_ms, raw)))
             draw(f, &line, raw);
         break;
     case CLI_SAID_END:
@@ -219,6 +224,20 @@ static void take_line(struct follow *f, struct mu_str raw)
         break;
     }
     cJSON_Delete(tree);
+}
+
+/* Of each node the last --lines came: now it is known which are the last of all. */
+static void draw_last(struct follow *f)
+{
+    struct mu_str raw;
+    while (f->status < 0 && cli_last_next(f->last, &raw)) {
+        cJSON *tree = NULL;
+        struct cli_line line = {0};
+        struct cli_end ignored;
+        if (cli_line_read(raw, &tree, &line, &ignored) == CLI_SAID_LINE)
+            draw(f, &line, raw);
+        cJSON_Delete(tree);
+    }
 }
 
 static void take_lines(struct follow *f)
@@ -240,6 +259,8 @@ static void take_lines(struct follow *f)
         at += n + 1;
     }
     mu_buf_consume(&f->in, at);
+    if (f->ended && f->last != NULL)
+        draw_last(f);
     flush(f);
     if (f->in.n > LINE_BYTES_MAX)
         mu_buf_reset(&f->in);
@@ -355,11 +376,26 @@ static void say_why(struct follow *f, int64_t now)
     MU_CLEANUP(cli_cjsonp) cJSON *job = cli_ask_job(f->w->http, f->w->o, f->w->id, &err);
     const char *state = cli_text(job, "state");
     bool waits = strcmp(state, "queued") == 0 || strcmp(state, "starting") == 0;
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    cli_add_state(&b, state, cli_text(job, "sentence"));
     if (job != NULL && (waits || f->signals > 0))
-        cli_say(f->w->o, "job %s is %s: %.400s", f->w->id, state, cli_text(job, "sentence"));
+        cli_say(f->w->o, "job %s%.400s", f->w->id, mu_buf_cstr(&b));
 }
 
 /* --- the whole --- */
+
+/* A job that ended without a round may have none. */
+static bool has_incidents(const struct follow *f)
+{
+    MU_CLEANUP(mu_buf_fini) struct mu_buf path;
+    struct mu_err ignored = {0};
+    mu_buf_init(&path, mu_mem_default());
+    cli_job_path(f->w->http, &path, f->w->id, "/incidents");
+    MU_CLEANUP(cli_cjsonp)
+    cJSON *answer = cli_ask(f->w->http, f->w->o, "GET", mu_buf_cstr(&path), NULL, &ignored);
+    return cJSON_GetArraySize(cli_list(answer, "incidents")) > 0;
+}
 
 static void say_end(const struct follow *f)
 {
@@ -372,10 +408,11 @@ static void say_end(const struct follow *f)
     if (!f->w->to_the_end || f->w->on_signal == CLI_LEAVES || strcmp(f->end.state, "done") == 0)
         return;
     MU_CLEANUP(cli_cjsonp) cJSON *job = cli_ask_job(f->w->http, f->w->o, f->w->id, &err);
-    const char *cause = cli_text(job, "cause");
-    bool failed = strcmp(f->end.state, "failed") == 0;
-    cli_say(f->w->o, "job %s %s%s%.400s%s%s", f->w->id,
-            f->end.state[0] != '\0' ? f->end.state : "ended", cause[0] != '\0' ? ": " : "", cause,
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    bool failed = strcmp(f->end.state, "failed") == 0 && has_incidents(f);
+    mu_buf_init(&b, mu_mem_default());
+    cli_add_outcome(&b, f->end.state, cli_text(job, "cause"));
+    cli_say(f->w->o, "job %s%.400s%s%s", f->w->id, mu_buf_cstr(&b),
             failed ? "; all about it: muster incidents " : "", failed ? f->named : "");
 }
 
@@ -441,6 +478,8 @@ int cli_follow(const struct cli_follow *what, int signal_fd)
                        .end = {.exit_status = -1},
                        .say_pause_ns = SAY_FIRST_NS,
                        .seen = cli_seen_new(mu_mem_default())};
+    if (!what->to_the_end && what->o->logs.lines > 0)
+        f.last = cli_last_new(mu_mem_default(), (uint64_t)what->o->logs.lines);
     mu_buf_init(&f.in, mu_mem_default());
     mu_buf_init(&f.text, mu_mem_default());
     for (int i = 0; i < 2; i++) {
@@ -461,6 +500,7 @@ int cli_follow(const struct cli_follow *what, int signal_fd)
         say_end(&f);
     cli_stream_close(f.stream);
     cli_seen_free(f.seen);
+    cli_last_free(f.last);
     mu_buf_fini(&f.in);
     mu_buf_fini(&f.text);
     return f.status;

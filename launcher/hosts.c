@@ -27,6 +27,7 @@
 #include "launcher/hosts_plan.h"
 #include "launcher/lines.h"
 #include "launcher/show.h"
+#include "launcher/token.h"
 
 #define S(n) ((n)*INT64_C(1000000000))
 #define FILE_BYTES_MAX (1 << 20)
@@ -543,6 +544,33 @@ static const char *env_here(void *arg, const char *name)
     return getenv(name);
 }
 
+/* Agents need the token that was named here, in a file of the same name on their hosts: agents start
+ * in another folder than this, so the name is made a whole one. One that merely lies here is not
+ * passed on: it need not lie there. */
+static int find_token(struct hosts_run *r, char *file, struct mu_err *err)
+{
+    struct mu_token token;
+    char name[CLI_PATH_BYTES];
+    char here[PATH_MAX] = "";
+    if (r->o->token_file == NULL && getenv("MUSTER_TOKEN_FILE") == NULL)
+        return 0;
+    int code = cli_token_find(r->o, &token, name, err);
+    bool found = code == 0 && mu_token_is_set(&token);
+    mu_token_wipe(&token);
+    if (code < 0)
+        err->code = code = -EINVAL; /* Exit status 2, as for what else is named wrongly. */
+    if (!found)
+        return code;
+    if (name[0] != '/' && getcwd(here, sizeof here) == NULL)
+        return mu_err_set(err, -EINVAL,
+                          "this folder has no name (%s): give --token-file a whole one",
+                          strerror(errno));
+    (void)snprintf(file, PATH_MAX + CLI_PATH_BYTES, "%s%s%s", here, name[0] != '/' ? "/" : "",
+                   name);
+    r->plan.token_file = file;
+    return 0;
+}
+
 static int prepare(struct hosts_run *r, char *cwd, struct mu_err *err)
 {
     const struct cli_options *o = r->o;
@@ -566,6 +594,7 @@ static int prepare(struct hosts_run *r, char *cwd, struct mu_err *err)
 int cli_run_on_hosts(const struct cli_options *o)
 {
     char cwd[PATH_MAX] = "/";
+    char token_file[PATH_MAX + CLI_PATH_BYTES];
     char rdzv[300];
     char id[80];
     struct mu_err err = {0};
@@ -573,6 +602,8 @@ int cli_run_on_hosts(const struct cli_options *o)
     MU_CLEANUP(mu_closep) int fd = cli_hold_signals(&err);
     int code = fd < 0 ? err.code : prepare(&r, cwd, &err);
     r.signal_fd = fd;
+    if (code == 0)
+        code = find_token(&r, token_file, &err);
     if (code == 0) {
         make_rdzv(&r, rdzv, sizeof rdzv);
         make_id(&o->run, id, sizeof id);

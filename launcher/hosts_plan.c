@@ -208,6 +208,10 @@ static void add_agent(struct mu_buf *b, const struct cli_hosts_plan *p, uint32_t
     cli_add_shell_word(b, p->rdzv);
     (void)mu_buf_adds(b, " --rdzv-id=");
     cli_add_shell_word(b, p->run_id);
+    if (p->token_file != NULL) {
+        (void)mu_buf_adds(b, " --token-file=");
+        cli_add_shell_word(b, p->token_file);
+    }
     (void)mu_buf_addf(b, " --nnodes=%u:%u", p->nodes_min, p->nodes_max);
     if (run->nproc != NULL)
         (void)mu_buf_addf(b, " --nproc-per-node=%s", run->nproc);

@@ -40,6 +40,7 @@ struct cli_hosts_plan {
     struct cli_submission submission; /* Its run, folder and environment. */
     const char *rdzv;                 /* "n1:29500" */
     const char *run_id;
+    const char *token_file; /* On each host, absolute; NULL: none. */
     uint32_t nodes_min;
     uint32_t nodes_max;
 };

@@ -15,6 +15,7 @@ struct cli_http {
     char url[3072]; /* The longest names, each byte as three. */
     size_t url_base;
     char why[CURL_ERROR_SIZE];
+    char token_file[CLI_PATH_BYTES]; /* "": none was found. */
     bool has_token;
     bool asked;              /* It wants the token of who only looks, too. */
     struct curl_slist *json; /* Fields of a request with a body. */
@@ -40,7 +41,7 @@ static void authorize(const struct cli_http *h, bool at_once)
 static int take_token(struct cli_http *h, const struct cli_options *o, struct mu_err *err)
 {
     struct mu_token token;
-    int r = cli_token_find(o, &token, err);
+    int r = cli_token_find(o, &token, h->token_file, err);
     h->has_token = r == 0 && mu_token_is_set(&token);
     if (h->has_token)
         (void)curl_easy_setopt(h->curl, CURLOPT_XOAUTH2_BEARER, token.text);
@@ -92,6 +93,11 @@ void cli_http_free(struct cli_http *h)
 const char *cli_http_where(const struct cli_http *h)
 {
     return h->where;
+}
+
+int cli_http_unauthorized(const struct cli_http *h, struct mu_err *err)
+{
+    return cli_token_wanted(h->where, h->token_file, err);
 }
 
 void *cli_http_handle(const struct cli_http *h)
@@ -248,9 +254,7 @@ int cli_http_get(struct cli_http *h,
     if (status == 200)
         return 0;
     if (status == 401)
-        return mu_err_set(err, -EACCES, "%s shows this only to who has its token: %s", h->where,
-                          h->has_token ? "the one here is another, so copy the server's file anew"
-                                       : "--token-file=FILE with a copy of the server's file");
+        return cli_http_unauthorized(h, err);
     struct mu_str said = mu_str_of(body->p, body->n < 120 ? body->n : 120);
     char shown[160];
     return mu_err_set(err, status == 404 ? -ENODATA : -EPROTO,

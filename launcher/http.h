@@ -19,6 +19,9 @@ void cli_http_free(struct cli_http *h);
 /* "host:port", for sentences. Borrowed for the handle's life. */
 const char *cli_http_where(const struct cli_http *h);
 
+/* The answer was 401: -EACCES with the sentence that says which token is wanted, and where. */
+int cli_http_unauthorized(const struct cli_http *h, struct mu_err *err);
+
 /* GET `path` into `body` (emptied first), at most CLI_BODY_BYTES_MAX. Blocks for timeout_ns at
  * most. Returns 0 when the answer was 200; else a negative errno with a sentence that says what to
  * do. */

@@ -158,14 +158,14 @@ static const struct option options[] = {
     {"cwd", 0, "DIR", cli_set_cwd, "for run: the folder in which workers start; default this one", OF(RUN)},
     {"env", 0, "K[=V]", cli_set_env, "for run: a variable of the workers, without V as it is here; may be given again", OF(RUN)},
     {"detach", 'd', NULL, cli_set_detach, "for run and resume: print the job's id alone, and return", OF(RUN) | OF(RESUME)},
-    {"hosts", 0, "HOST,...", cli_set_hosts, "for run: without a service, by ssh to these hosts; the first is where the nodes meet", OF(RUN)},
+    {"hosts", 0, "HOST,...", cli_set_hosts, "for run: without a service, by ssh to these hosts; the first is where the nodes meet. A --token-file must be on each of them under the same path", OF(RUN)},
     {"hostfile", 0, "FILE", cli_set_hostfile, "for run: the same, hosts from a file, one a line", OF(RUN)},
     {"agent", 0, "PATH", cli_set_agent, "for run with hosts: the node-agent there; default by PATH", OF(RUN)},
     {"follow", 'f', NULL, cli_set_follow, "for logs: go on until the job has ended", OF(LOGS)},
     {"rank", 0, "N", cli_set_rank, "for logs and attach: of that worker alone", OF(LOGS) | OF(ATTACH)},
     {"host", 0, "HOST", cli_set_host, "for logs and attach: of that host's workers alone", OF(LOGS) | OF(ATTACH)},
     {"since", 0, "TIME", cli_set_since, "for logs: not what is older than a span (90s, 10m, 2h) or a time of UTC (2026-11-30, 2026-11-30T06:46)", OF(LOGS)},
-    {"lines", 'n', "N", cli_set_lines, "for logs and attach: the last N lines, and what follows; default all, for attach 10", OF(LOGS) | OF(ATTACH)},
+    {"lines", 'n', "N", cli_set_lines, "for logs and attach: the last N lines, with -f and for attach of each node, and what follows; default all, for attach 10", OF(LOGS) | OF(ATTACH)},
     {"signal", 0, "SIGTERM|SIGINT|SIGKILL", cli_set_signal, "for stop: the signal that workers get; default SIGTERM", OF(STOP)},
     {"grace", 0, "SECONDS", cli_set_grace, "for stop: how long until SIGKILL follows; default the agent's, 30", OF(STOP)},
     {"wait", 0, NULL, cli_set_wait, "for stop: return when it has ended", OF(STOP)},
@@ -364,6 +364,28 @@ static void add_pair(struct mu_buf *b, const char *left, const char *doc)
                       doc);
 }
 
+/* In a command's own help it need not be said again whose option it is: "for run and resume: " is
+ * left out, and of "for run with hosts: " the first two words. */
+static const char *own_doc(const char *doc)
+{
+    const char *p = doc;
+    if (strncmp(p, "for ", 4) != 0)
+        return doc;
+    p += 4;
+    for (bool found = true; found;) {
+        found = strncmp(p, "and ", 4) == 0;
+        p += found ? 4 : 0;
+        for (size_t i = 0; i < CLI_VERB_COUNT && !found; i++) {
+            size_t n = strlen(verbs[i].word);
+            found = strncmp(p, verbs[i].word, n) == 0 && (p[n] == ' ' || p[n] == ':');
+            if (found && p[n] == ':')
+                return p + n + 2;
+            p += found ? n + 1 : 0;
+        }
+    }
+    return p;
+}
+
 static void add_options(struct mu_buf *b, enum cli_verb verb)
 {
     (void)mu_buf_adds(b, "\nOptions:\n");
@@ -380,7 +402,7 @@ static void add_options(struct mu_buf *b, enum cli_verb verb)
             (void)mu_buf_addf(&left, "[=%s", o->value + 1);
         else if (o->value != NULL)
             (void)mu_buf_addf(&left, " %s", o->value);
-        add_pair(b, mu_buf_cstr(&left), o->doc);
+        add_pair(b, mu_buf_cstr(&left), verb == CLI_VERB_COUNT ? o->doc : own_doc(o->doc));
         mu_buf_fini(&left);
     }
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "launcher/agent_flags.h"
 #include "launcher/words.h"
 
 #define S(n) ((n)*INT64_C(1000000000))
@@ -206,6 +207,15 @@ void cli_options_jobs_init(struct cli_options *o)
     o->stop.grace_ns = -1;
 }
 
+/* "muster run -- -m mod": what stands where the program should. */
+static bool is_agent_flag(const struct cli_run *run)
+{
+    struct cli_run scratch = {.argc = 0};
+    int i = 0;
+    return run->argv[0][0] == '-' &&
+           cli_take_agent_flag(&scratch, (int)run->argc, run->argv, &i, NULL) != -ENOENT;
+}
+
 static int check_run(const struct cli_options *o, struct mu_err *err)
 {
     const struct cli_run *r = &o->run;
@@ -214,6 +224,11 @@ static int check_run(const struct cli_options *o, struct mu_err *err)
     if (r->argc == 0)
         return mu_err_set(err, -EINVAL,
                           "muster run needs a program: muster run --nnodes=2 -- ./trainer");
+    if (is_agent_flag(r))
+        return mu_err_set(err, -EINVAL,
+                          "%.40s is no program: flags of node-agent such as -m go before --, as in "
+                          "muster run -m -- MODULE",
+                          r->argv[0]);
     if (r->hosts != NULL && r->hostfile != NULL)
         return mu_err_set(err, -EINVAL, "--hosts and --hostfile: only one can say where to run");
     if (by_ssh && r->detach)
@@ -261,6 +276,7 @@ void cli_add_questions(struct mu_buf *b)
     add_line(b, "why did it restart?", "muster incidents JOB");
     add_line(b, "which rank is slow?", "muster workers JOB");
     add_line(b, "what did rank 3 print?", "muster logs JOB --rank 3");
+    add_line(b, "", "(of agents started by hand: their --log-dir, terminal or journal)");
     add_line(b, "is this cluster healthy?", "muster doctor --local");
 }
 

@@ -328,6 +328,27 @@ static void add_pool(struct mu_buf *out, const cJSON *answer)
     (void)mu_buf_adds(out, waiting == 1 ? " waits: muster pool\n" : " wait: muster pool\n");
 }
 
+/* The rendezvous has none; the pool's line above says whether some wait. */
+static void say_no_job(struct mu_buf *out, const cJSON *pool)
+{
+    bool nodes = cJSON_GetArraySize(cli_list(pool, "nodes")) > 0;
+    bool waiting = cJSON_GetArraySize(cli_list(pool, "queue")) > 0;
+    if (nodes && !waiting)
+        (void)mu_buf_adds(out, "\nno job runs: muster run -- PROGRAM starts one on these nodes\n");
+    else if (nodes)
+        (void)mu_buf_adds(out, "\nno job has met yet: muster pool says what each waits for\n");
+    else if (waiting)
+        (void)mu_buf_adds(out, "\nno job runs, and no node is on offer: one is as soon as\n"
+                               "  node-agent --service --rdzv=HOST:PORT\n"
+                               "runs there\n");
+    else
+        (void)mu_buf_adds(
+            out,
+            "\nno job yet: one begins when agents come, as in\n"
+            "  node-agent --nnodes=2 --nproc-per-node=8 --rdzv=HOST:PORT ./trainer\n"
+            "on each node, or with muster run where nodes are on offer (node-agent --service)\n");
+}
+
 static void add_all_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_style *style)
 {
     const cJSON *job = NULL;
@@ -345,10 +366,7 @@ static void add_all_jobs(struct mu_buf *out, const cJSON *answer, const struct c
                           "\nand %" PRId64 " more jobs that are over: muster jobs lists them\n",
                           ended - ENDED_SHOWN);
     if (!any)
-        (void)mu_buf_adds(
-            out, "\nno job yet: one begins when agents come, as in\n"
-                 "  node-agent --nnodes=2 --nproc-per-node=8 --rdzv=HOST:PORT ./trainer\n"
-                 "on each node, or with muster run where nodes are on offer (muster pool)\n");
+        say_no_job(out, cli_object(answer, "pool"));
 }
 
 void cli_page_status(struct mu_buf *out,

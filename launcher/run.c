@@ -12,6 +12,7 @@
 #include "launcher/ask.h"
 #include "launcher/follow.h"
 #include "launcher/hosts.h"
+#include "launcher/job_page.h"
 #include "launcher/submission.h"
 
 static const char *env_here(void *arg, const char *name)
@@ -58,8 +59,10 @@ static int follow(const struct cli_options *o, struct cli_http *h, const cJSON *
     }
     if (o->run.detach)
         return 0;
-    cli_say(o, "job %s is %s%s%.400s", id, cli_text(answer, "state"),
-            cli_text(answer, "sentence")[0] != '\0' ? ": " : "", cli_text(answer, "sentence"));
+    MU_CLEANUP(mu_buf_fini) struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    cli_add_state(&b, cli_text(answer, "state"), cli_text(answer, "sentence"));
+    cli_say(o, "job %s%.400s", id, mu_buf_cstr(&b));
     struct cli_follow f = {
         .o = o, .http = h, .id = id, .on_signal = CLI_STOPS, .to_the_end = true, .is_known = true};
     return cli_follow(&f, fd);

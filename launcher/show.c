@@ -10,8 +10,10 @@
 
 #include "base/clock.h"
 #include "launcher/answer.h"
+#include "launcher/ask.h"
 #include "launcher/http.h"
 #include "launcher/incidents.h"
+#include "launcher/job_page.h"
 #include "launcher/pages.h"
 #include "launcher/pool_page.h"
 #include "launcher/select.h"
@@ -95,6 +97,22 @@ static void overdraw(struct mu_buf *page, struct mu_buf *from)
     (void)mu_buf_adds(page, "\033[J");
 }
 
+/* What is in v->plain, in the way that the terminal needs. */
+static int put_page(struct view *v, struct mu_err *err)
+{
+    if (v->o->watch && v->terminal)
+        overdraw(&v->page, &v->plain);
+    else {
+        mu_buf_reset(&v->page);
+        (void)mu_buf_addf(&v->page, "%s%s", v->drawn ? "\n" : "", mu_buf_cstr(&v->plain));
+    }
+    if (v->page.oom || v->plain.oom)
+        return mu_err_set(err, -ENOMEM, "no memory for the page");
+    if (v->o->watch && v->terminal && !v->drawn)
+        (void)fputs("\033[2J", stdout);
+    return put(&v->page);
+}
+
 static int draw_text(struct view *v, const cJSON *answer, const char *trouble, struct mu_err *err)
 {
     struct cli_style style = style_of(v);
@@ -131,17 +149,17 @@ static int draw_text(struct view *v, const cJSON *answer, const char *trouble, s
     case CLI_VERB_COUNT:
         break;
     }
-    if (v->o->watch && v->terminal)
-        overdraw(&v->page, &v->plain);
-    else {
-        mu_buf_reset(&v->page);
-        (void)mu_buf_addf(&v->page, "%s%s", v->drawn ? "\n" : "", mu_buf_cstr(&v->plain));
-    }
-    if (v->page.oom || v->plain.oom)
-        return mu_err_set(err, -ENOMEM, "no memory for the page");
-    if (v->o->watch && v->terminal && !v->drawn)
-        (void)fputs("\033[2J", stdout);
-    return put(&v->page);
+    return put_page(v, err);
+}
+
+/* The first three of them are named. */
+static void name_job(struct mu_buf *b, const cJSON *job, int before)
+{
+    char id[48];
+    const char *text = cli_text(job, "id");
+    if (before < 3)
+        (void)mu_buf_addf(b, "%s%s", before > 0 ? ", " : "",
+                          mu_quote(id, sizeof id, mu_str_of(text, strlen(text))));
 }
 
 static int no_such_job(const struct view *v, const cJSON *answer, struct mu_err *err)
@@ -151,14 +169,9 @@ static int no_such_job(const struct view *v, const cJSON *answer, struct mu_err 
     const cJSON *job = NULL;
     int n = 0;
     mu_buf_init(&b, mu_mem_default());
-    cJSON_ArrayForEach(job, cli_list(answer, "jobs"))
-    {
-        char id[48];
-        const char *text = cli_text(job, "id");
-        if (n++ < 3)
-            (void)mu_buf_addf(&b, "%s%s", n > 1 ? ", " : "",
-                              mu_quote(id, sizeof id, mu_str_of(text, strlen(text))));
-    }
+    cJSON_ArrayForEach(job, cli_list(answer, "jobs")) name_job(&b, job, n++);
+    for (job = cli_queued_next(answer, NULL); job != NULL; job = cli_queued_next(answer, job))
+        name_job(&b, job, n++);
     (void)mu_quote(shown, sizeof shown, mu_str_of(v->o->job, strlen(v->o->job)));
     int r = n == 0 ? mu_err_set(err, -ENOENT, "there is no job %s at %s, nor any other", shown,
                                 cli_http_where(v->http))
@@ -176,6 +189,20 @@ static int outcome(const struct cli_options *o, const cJSON *answer)
     if (strcmp(state, "succeeded") == 0)
         return 0;
     return strcmp(state, "failed") == 0 || strcmp(state, "stopped") == 0 ? 1 : -1;
+}
+
+/* Does the status have what is to be said of the job? Not of one that ended and waits anew. */
+static bool is_in_status(const struct view *v, const cJSON *answer)
+{
+    const cJSON *job = cli_job_find(answer, v->o->job);
+    const cJSON *q = NULL;
+    if (job != NULL && cli_job_is_over(job))
+        cJSON_ArrayForEach(q, cli_list(cli_object(answer, "pool"), "queue"))
+        {
+            if (strcmp(cli_text(q, "id"), v->o->job) == 0)
+                return false;
+        }
+    return job != NULL;
 }
 
 static void rest(int64_t ns)
@@ -244,6 +271,101 @@ static int draw_older(struct view *v, cJSON *answer, struct mu_err *err)
     return draw_text(v, answer, NULL, err);
 }
 
+/* --- a job that the pool alone knows --- */
+
+static int draw_submission(struct view *v, const cJSON *job, struct mu_err *err)
+{
+    struct cli_style style = style_of(v);
+    if (v->o->json) {
+        cJSON *part = cli_select_submission(job, v->o->verb);
+        int r = draw_part(v, part, err);
+        cJSON_Delete(part);
+        return r;
+    }
+    mu_buf_reset(&v->plain);
+    cli_page_submission(&v->plain, job, v->o->verb, &style);
+    return put_page(v, err);
+}
+
+/* Neither in status nor in the pool: what status has is said. */
+static cJSON *ask_pool(struct view *v, const cJSON *answer, struct mu_err *err)
+{
+    cJSON *job = cli_ask_submission(v->http, v->o, v->o->job, err);
+    if (job == NULL && (err->code == -ENOENT || err->code == -ENOTSUP))
+        (void)no_such_job(v, answer, err);
+    return job;
+}
+
+/* Draw it where it is another than `text`, what was drawn last. */
+static int draw_if_new(struct view *v, const cJSON *job, char **text, struct mu_err *err)
+{
+    char *now = cJSON_PrintUnformatted(job);
+    bool same = now != NULL && *text != NULL && strcmp(now, *text) == 0;
+    cJSON_free(*text);
+    *text = now;
+    int r = same ? 0 : draw_submission(v, job, err);
+    v->drawn = true;
+    return r;
+}
+
+static bool is_away(const struct mu_err *err)
+{
+    return err->code == -ECONNREFUSED || err->code == -ETIMEDOUT || err->code == -EAGAIN;
+}
+
+/* The server is away: that is said once, and what it had said is drawn anew when it is back. */
+static int draw_away(struct view *v, char **text, struct mu_err *err)
+{
+    bool said = *text == NULL;
+    cJSON_free(*text);
+    *text = NULL;
+    if (v->o->json || said)
+        return 0;
+    mu_buf_reset(&v->plain);
+    (void)mu_buf_addf(&v->plain, "%s\n", err->msg);
+    return put_page(v, err);
+}
+
+/* One look at it. Returns the exit status; -1: look again. */
+static int look_at_submission(struct view *v, const cJSON *answer, char **text, struct mu_err *err)
+{
+    int status = -1;
+    cJSON *job = ask_pool(v, answer, err);
+    if (job == NULL && v->o->watch && v->drawn && is_away(err))
+        status = draw_away(v, text, err) < 0 ? 1 : -1;
+    else if (job == NULL || draw_if_new(v, job, text, err) < 0)
+        status = 1;
+    else if (!v->o->watch)
+        status = 0;
+    else if (cli_submission_is_over(job))
+        status = strcmp(cli_text(job, "state"), "done") != 0;
+    cJSON_Delete(job);
+    return status;
+}
+
+/* Show it; with --watch until the status has it, which is then in *answer and the result -1, or it
+ * is over. Returns the exit status. */
+static int show_submission(struct view *v, cJSON **answer, struct mu_err *err)
+{
+    char *text = NULL;
+    int status = -1;
+    while (!is_in_status(v, *answer)) {
+        status = look_at_submission(v, *answer, &text, err);
+        if (status >= 0)
+            break;
+        rest(v->o->interval_ns);
+        cJSON *next = ask(v, err);
+        if (next == NULL)
+            continue; /* Then the pool is not there either, which says so. */
+        cJSON_Delete(*answer);
+        *answer = next;
+    }
+    cJSON_free(text);
+    return status;
+}
+
+/* --- again and again --- */
+
 /* Draws until the job ends or stdout does; a server that is away for a while is said, and asked
  * again. */
 static int watch(struct view *v, cJSON *answer, struct mu_err *err)
@@ -263,11 +385,9 @@ static int watch(struct view *v, cJSON *answer, struct mu_err *err)
         cJSON_Delete(answer);
         answer = next;
         v->told_ns = mu_now_ns();
-        if (v->o->job != NULL && cli_job_find(answer, v->o->job) == NULL) {
-            status = no_such_job(v, answer, err) < 0;
-            break;
-        }
-        if ((v->o->json ? draw_json(v, answer, err) : draw_text(v, answer, NULL, err)) < 0)
+        status = v->o->job != NULL ? show_submission(v, &answer, err) : -1;
+        if (status >= 0 ||
+            (v->o->json ? draw_json(v, answer, err) : draw_text(v, answer, NULL, err)) < 0)
             break;
         status = outcome(v->o, answer);
     }
@@ -281,14 +401,15 @@ static int show(struct view *v, struct mu_err *err)
     cJSON *answer = ask(v, err);
     if (answer == NULL)
         return 1;
-    int r = 0;
-    if (v->o->job != NULL && cli_job_find(answer, v->o->job) == NULL)
-        r = no_such_job(v, answer, err);
-    else
-        r = v->o->json ? draw_json(v, answer, err) : draw_text(v, answer, NULL, err);
+    int status = v->o->job != NULL ? show_submission(v, &answer, err) : -1;
+    if (status >= 0) {
+        cJSON_Delete(answer);
+        return status;
+    }
+    int r = v->o->json ? draw_json(v, answer, err) : draw_text(v, answer, NULL, err);
     v->drawn = true;
     v->told_ns = mu_now_ns();
-    int status = r < 0 ? 1 : outcome(v->o, answer);
+    status = r < 0 ? 1 : outcome(v->o, answer);
     if (r < 0 || !v->o->watch || status >= 0) {
         cJSON_Delete(answer);
         return r < 0 ? 1 : v->o->watch ? status : 0;
@@ -315,19 +436,26 @@ static void incidents_path(const char *id, struct mu_buf *path)
     (void)mu_buf_adds(path, "/incidents");
 }
 
-/* The server has no such page: is it the job that is missing, or the page? */
+/* The server has no such page: is it the job that is missing, or the page? A job that the pool
+ * alone knows is shown. */
 static int explain_missing(struct view *v, const char *id, struct mu_err *err)
 {
     cJSON *answer = ask(v, err);
     if (answer == NULL)
         return -EPROTO;
-    if (cli_job_find(answer, id) == NULL)
-        (void)no_such_job(v, answer, err);
-    else
+    cJSON *job =
+        v->o->job != NULL && cli_job_find(answer, id) == NULL ? ask_pool(v, answer, err) : NULL;
+    if (job != NULL && v->o->number > 0)
+        (void)mu_err_set(err, -ENOENT,
+                         "job %.80s has no incident: no end of a round is known of it", id);
+    else if (job != NULL)
+        v->drawn = draw_submission(v, job, err) == 0;
+    else if (cli_job_find(answer, id) != NULL)
         (void)mu_err_set(err, -ENOTSUP,
                          "the rdzv-server at %s is of version %.20s, which keeps no incidents: "
                          "muster status shows the last cause",
                          cli_http_where(v->http), cli_text(answer, "version"));
+    cJSON_Delete(job);
     cJSON_Delete(answer);
     return -ENOENT;
 }
@@ -389,7 +517,7 @@ static int show_incidents(struct view *v, struct mu_err *err)
     struct cli_style style = style_of(v);
     cJSON *answers = gather_incidents(v, err);
     if (answers == NULL)
-        return 1;
+        return !v->drawn;
     const cJSON *only = v->o->job != NULL ? cJSON_GetArrayItem(answers, 0) : NULL;
     const cJSON *one = v->o->number > 0 ? cli_incident_find(only, v->o->number, err) : NULL;
     int r = 0;

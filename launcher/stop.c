@@ -10,21 +10,13 @@
 #include "base/json.h"
 #include "launcher/answer.h"
 #include "launcher/ask.h"
+#include "launcher/job_page.h"
 
 #define S(n) ((n)*INT64_C(1000000000))
 #define GRACE_NS S(30)  /* node-agent's, where none is given. */
 #define BEYOND_NS S(60) /* What may pass behind the grace until nothing is left. */
 #define LOOK_MIN_NS (S(1) / 10)
 #define LOOK_MAX_NS S(2)
-
-static bool is_over(const cJSON *job)
-{
-    static const char *const states[] = {"stopped", "done", "failed"};
-    for (size_t i = 0; i < MU_COUNT(states); i++)
-        if (strcmp(cli_text(job, "state"), states[i]) == 0)
-            return true;
-    return false;
-}
 
 static int order(const struct cli_options *o, struct cli_http *h, struct mu_err *err)
 {
@@ -50,11 +42,11 @@ static int order(const struct cli_options *o, struct cli_http *h, struct mu_err 
         return 0;
     if (o->json)
         return cli_print_json(answer, false, err);
-    const char *sentence = cli_text(answer, "sentence");
-    char line[512];
-    (void)snprintf(line, sizeof line, "job %s %s%.400s", o->job,
-                   sentence[0] != '\0' ? "is told to stop: " : "is told to stop", sentence);
-    return cli_print(line, err);
+    MU_CLEANUP(mu_buf_fini) struct mu_buf line;
+    mu_buf_init(&line, mu_mem_default());
+    (void)mu_buf_addf(&line, "job %s", o->job);
+    cli_add_stop(&line, cli_text(answer, "state"), cli_text(answer, "sentence"));
+    return cli_print(mu_buf_cstr(&line), err);
 }
 
 static void rest(int64_t ns)
@@ -65,13 +57,17 @@ static void rest(int64_t ns)
 
 static int say_over(const struct cli_options *o, const cJSON *job, struct mu_err *err)
 {
-    char line[512];
-    const char *cause = cli_text(job, "cause");
+    MU_CLEANUP(mu_buf_fini) struct mu_buf line;
+    MU_CLEANUP(mu_buf_fini) struct mu_buf how;
+    mu_buf_init(&line, mu_mem_default());
+    mu_buf_init(&how, mu_mem_default());
     if (o->json)
         return cli_print_json(job, false, err);
-    (void)snprintf(line, sizeof line, "job %s is over: %.20s%s%.300s", o->job,
-                   cli_text(job, "state"), cause[0] != '\0' ? ", " : "", cause);
-    return cli_print(line, err);
+    cli_add_outcome(&how, cli_text(job, "state"), cli_text(job, "cause"));
+    bool is_verb = strncmp(mu_buf_cstr(&how), " was ", 5) == 0;
+    (void)mu_buf_addf(&line, "job %s is over:%s%s", o->job, is_verb ? " it" : "",
+                      mu_buf_cstr(&how));
+    return cli_print(mu_buf_cstr(&line), err);
 }
 
 /* Until it is over; a server that is away meanwhile is asked again. */
@@ -85,7 +81,7 @@ static int await(const struct cli_options *o, struct cli_http *h, struct mu_err 
     for (;;) {
         MU_CLEANUP(cli_cjsonp) cJSON *job = cli_ask_job(h, o, o->job, err);
         int64_t now = mu_now_ns();
-        if (job != NULL && is_over(job))
+        if (job != NULL && cli_submission_is_over(job))
             return say_over(o, job, err);
         if (job == NULL && err->code == -ENOENT)
             return err->code;
@@ -104,17 +100,23 @@ static int await(const struct cli_options *o, struct cli_http *h, struct mu_err 
     }
 }
 
+/* Tell it to stop. *ret_over: it was over before, and that is said where the end is waited for. */
+static int stop(const struct cli_options *o, struct cli_http *h, bool *ret_over, struct mu_err *err)
+{
+    MU_CLEANUP(cli_cjsonp) cJSON *job = cli_ask_job(h, o, o->job, err); /* Else who was it? */
+    if (job == NULL)
+        return err->code;
+    *ret_over = o->stop.wait && cli_submission_is_over(job);
+    return *ret_over ? say_over(o, job, err) : order(o, h, err);
+}
+
 int cli_stop(const struct cli_options *o)
 {
     struct mu_err err = {0};
     struct cli_http *h = cli_http_new(o, &err);
-    int r = -ENOMEM;
-    if (h != NULL) {
-        cJSON *job = cli_ask_job(h, o, o->job, &err); /* Else who was it? */
-        r = job != NULL ? order(o, h, &err) : err.code;
-        cJSON_Delete(job);
-    }
-    if (r == 0 && o->stop.wait)
+    bool over = false;
+    int r = h != NULL ? stop(o, h, &over, &err) : -ENOMEM;
+    if (r == 0 && o->stop.wait && !over)
         r = await(o, h, &err);
     if (r < 0)
         cli_say(o, "%s", err.msg);

@@ -40,6 +40,8 @@ static int refused(const struct asking *a, struct mu_err *err)
 {
     MU_CLEANUP(cjsonp) cJSON *answer = cJSON_ParseWithLength(a->body.p, a->body.n);
     const char *error = cli_text(answer, "error");
+    if (a->status == 401 && error[0] != '\0')
+        return cli_http_unauthorized(a->http, err);
     return mu_err_set(
         err, -EPROTO, "%s: %.180s", cli_http_where(a->http),
         error[0] != '\0' ? error : "it does not answer as an rdzv-server that knows this does");

@@ -8,7 +8,6 @@
 
 #include "base/json.h"
 
-#define PATH_BYTES 4096
 #define SYSTEM_FILE "/etc/muster/token"
 
 /* "" where there is no home. */
@@ -18,36 +17,85 @@ static void own_file(char *ret)
     const char *home = getenv("HOME");
     int n = -1;
     if (config != NULL && config[0] == '/')
-        n = snprintf(ret, PATH_BYTES, "%s/muster/token", config);
+        n = snprintf(ret, CLI_PATH_BYTES, "%s/muster/token", config);
     else if (home != NULL && home[0] == '/')
-        n = snprintf(ret, PATH_BYTES, "%s/.config/muster/token", home);
-    if (n < 0 || n >= PATH_BYTES)
+        n = snprintf(ret, CLI_PATH_BYTES, "%s/.config/muster/token", home);
+    if (n < 0 || n >= CLI_PATH_BYTES)
         ret[0] = '\0';
 }
 
-int cli_token_find(const struct cli_options *o, struct mu_token *ret, struct mu_err *err)
+/* A file that was named and is not there was mistyped: another token would not help. */
+static int read_named(const char *path, const char *by, struct mu_token *ret, struct mu_err *err)
 {
-    char own[PATH_BYTES];
+    char shown[120];
+    int r = mu_token_read(path, ret, err);
+    if (r == -ENOENT || r == -ENOTDIR)
+        return mu_err_set(err, r, "%s: there is no file %s: name a copy of the server's token file",
+                          by, mu_quote(shown, sizeof shown, mu_str_of(path, strlen(path))));
+    return r < 0 ? mu_err_wrap(err, "%s", by) : 0;
+}
+
+static bool is_missing(int r)
+{
+    return r == -ENOENT || r == -ENOTDIR || r == -EACCES;
+}
+
+/* The first of the places that has one. */
+static int find(const struct cli_options *o, struct mu_token *ret, char *file, struct mu_err *err)
+{
     struct mu_err why = {0};
     const char *named = getenv("MUSTER_TOKEN_FILE");
-    *ret = (struct mu_token){""};
+    const char *by = o->token_file != NULL ? "--token-file" : "MUSTER_TOKEN_FILE";
     if (o->token_file != NULL)
-        return mu_token_read(o->token_file, ret, err) < 0 ? mu_err_wrap(err, "--token-file") : 0;
-    if (named != NULL && named[0] != '\0')
-        return mu_token_read(named, ret, err) < 0 ? mu_err_wrap(err, "MUSTER_TOKEN_FILE") : 0;
-    own_file(own);
-    int r = own[0] != '\0' ? mu_token_read(own, ret, &why) : -ENOENT;
-    if (r == -ENOENT || r == -ENOTDIR || r == -EACCES)
-        r = mu_token_read(SYSTEM_FILE, ret, &why);
-    if (r == 0 || r == -ENOENT || r == -ENOTDIR || r == -EACCES)
+        named = o->token_file;
+    if (o->token_file != NULL || (named != NULL && named[0] != '\0')) {
+        (void)snprintf(file, CLI_PATH_BYTES, "%s", named);
+        return read_named(named, by, ret, err);
+    }
+    own_file(file);
+    int r = file[0] != '\0' ? mu_token_read(file, ret, &why) : -ENOENT;
+    if (is_missing(r)) {
+        (void)snprintf(file, CLI_PATH_BYTES, "%s", SYSTEM_FILE);
+        r = mu_token_read(file, ret, &why);
+    }
+    if (r == 0)
         return 0;
-    return mu_err_set(err, r, "%s", why.msg);
+    file[0] = '\0';
+    return is_missing(r) ? 0 : mu_err_set(err, r, "%s", why.msg);
+}
+
+int cli_token_find(const struct cli_options *o,
+                   struct mu_token *ret,
+                   char *ret_file,
+                   struct mu_err *err)
+{
+    char file[CLI_PATH_BYTES] = "";
+    *ret = (struct mu_token){""};
+    int r = find(o, ret, file, err);
+    if (r == 0 && ret_file != NULL)
+        (void)snprintf(ret_file, CLI_PATH_BYTES, "%s", file);
+    return r;
+}
+
+int cli_token_wanted(const char *where, const char *file, struct mu_err *err)
+{
+    char own[CLI_PATH_BYTES];
+    if (file[0] != '\0')
+        return mu_err_set(err, -EACCES,
+                          "%s has another token than %.60s: copy the server's token file (muster "
+                          "token new made it) there",
+                          where, file);
+    own_file(own);
+    return mu_err_set(err, -EACCES,
+                      "%.40s wants its token, and there is none in %.60s or " SYSTEM_FILE
+                      ": copy the server's token file (muster token new made it) there",
+                      where, own[0] != '\0' ? own : "--token-file");
 }
 
 /* The folders of one's own file, for nobody else. */
 static void make_folders(const char *path)
 {
-    char folder[PATH_BYTES];
+    char folder[CLI_PATH_BYTES];
     for (const char *slash = strchr(path + 1, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
         (void)snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
         (void)mkdir(folder, 0700); /* Where it fails, making the file says why. */
@@ -76,7 +124,7 @@ static int tell(const struct cli_options *o, const char *path)
 
 int cli_token(const struct cli_options *o)
 {
-    char own[PATH_BYTES] = "";
+    char own[CLI_PATH_BYTES] = "";
     struct mu_err err = {0};
     const char *path = o->word_count > 1 ? o->words[1] : own;
     if (path == own) {

@@ -311,7 +311,7 @@ static bool find(struct srv *s, const char *name, uint32_t *ret_node, struct srv
         return false;
     if (many) {
         (void)snprintf(text, sizeof text,
-                       "several nodes on offer have that name: take the id, as /status has it");
+                       "several nodes on offer have that name: take the id, as muster pool has it");
         *ret = answer_refusal(409, text);
         *ret_node = POOL_NONE;
     }

@@ -19,6 +19,9 @@ class Job:
         self.lines = []  # dicts
         self.stops = []  # bodies of /stop
         self.on_stop = None
+        self.attempt = 1  # Starts so far.
+        self.placed = []
+        self.incidents = [{"number": 1}]  # None: no round of it is known.
 
     def say(self, text, rank=0, stream="stdout", host="n1", at_ms=None):
         with self.pool.changed:
@@ -36,7 +39,8 @@ class Job:
 
     def shown(self):
         return {"id": self.id, "name": self.spec.get("name", ""), "state": self.state, "exit_status": self.exit_status, "cause": self.cause,
-                "argv": self.spec.get("argv"), "placed": [], "submitted_at": "2026-11-30T12:00:00.000Z", "started_at": None, "ended_at": None,
+                "argv": self.spec.get("argv"), "nnodes": self.spec.get("nnodes"), "nproc_per_node": self.spec.get("nproc_per_node"),
+                "attempt": self.attempt, "placed": self.placed, "submitted_at": "2026-11-30T12:00:00.000Z", "started_at": None, "ended_at": None,
                 "sentence": self.sentence}
 
 
@@ -170,6 +174,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(404, {"error": "there is no such job"})
         if method == "GET" and len(parts) == 2:
             return self.answer(200, job.shown())
+        if method == "GET" and parts[2:] == ["incidents"] and job.incidents is not None:
+            return self.answer(200, {"id": job.id, "left_out": 0, "incidents": job.incidents})
         if method == "GET" and parts[2:] == ["logs"]:
             return self.logs(job, query)
         if method == "POST" and parts[2:] == ["stop"]:
@@ -200,11 +206,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         since_ms = time.time() * 1000 - float(query["since"]) * 1000 if "since" in query else 0
         rank = int(query.get("rank", -2))
         wanted = lambda line: line["unix_ms"] >= since_ms and rank in (-2, line["rank"])  # noqa: E731
-        if "lines" in query:
+        skipped = set()
+        if "lines" in query:  # Of each node so many.
             n = int(query["lines"])
             with pool.changed:
-                kept = [i for i, line in enumerate(job.lines) if wanted(line)]
-                at = len(job.lines) if n == 0 else kept[-n] if len(kept) >= n else 0
+                for host in {line["host"] for line in job.lines}:
+                    theirs = [i for i, line in enumerate(job.lines) if wanted(line) and line["host"] == host]
+                    skipped |= set(theirs[:max(0, len(theirs) - n)])
         with pool.changed:
             pool.streams += 1
             pool.changed.notify_all()
@@ -213,7 +221,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 with pool.changed:
                     done = lambda: at < len(job.lines) or job.over() or pool.end_time or query.get("follow") != "1"  # noqa: E731
                     news = pool.changed.wait_for(done, pool.beat_s)
-                    lines = job.lines[at:]
+                    lines = [line for i, line in enumerate(job.lines[at:], at) if i not in skipped]
                     at = len(job.lines)
                     over = job.over() or query.get("follow") != "1"
                 for line in lines:

@@ -208,6 +208,17 @@ def test_where_node_agent_is_missing_that_is_said(run):
     r.err.wait("node-agent is not found on n1, or its program is not: install muster there, or name it with --agent=PATH")
 
 
+def test_agents_get_the_name_of_the_tokens_file(run, tmp_path):
+    (tmp_path / "a token").write_text("5" * 64 + "\n")
+    (tmp_path / "a token").chmod(0o600)
+    says = "import os; print(*open(f'/proc/{os.getppid()}/cmdline').read().split(chr(0)), sep='|')"
+    r = run("--token-file=a token", "--hosts=n1,n2", "--cwd=/", "--no-python", "--", "/usr/bin/python3", "-c", says)
+    assert r.end() == 0, r.err.text()
+    assert len(r.out.lines) == 2 and all(f"|--token-file={tmp_path}/a token|" in line for line in r.out.lines), r.out.text()
+    r = run("--token-file=nowhere", "--hosts=n1", "--", "/bin/true")
+    assert r.end() == 2 and r.err.lines == ['muster run: --token-file: there is no file "nowhere": name a copy of the server\'s token file']
+
+
 @pytest.mark.parametrize("words, says", [
     (("--hosts=n1,n1",), "named twice"), (("--hosts=,",), "no host is named"), (("--hosts=-oProxyCommand=x",), "that is no host"),
     (("--hosts=n1", "--nnodes=2"), "--nnodes=2: only 1 host is named"), (("--hosts=n1:x",), "host \"n1:x\""),

@@ -200,3 +200,22 @@ def test_a_failed_job_says_where_all_about_it_is(server):
     assert "j1: incident 1" in muster(*last.split("muster ")[1].split()).stdout
     alone = subprocess.run([*cmd[:2], "--standalone", *cmd[4:]], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     assert alone.returncode == 1 and "muster incidents" not in alone.stderr  # Its server ends with it.
+
+
+def test_a_job_that_waits_in_the_pool_and_one_that_never_began(server):
+    r = muster("run", at(server), "-d", "--name=wait", "--", "true")
+    name = r.stdout.strip()
+    assert r.returncode == 0 and name.startswith("wait-"), r
+    r = muster("status", name, at(server))
+    assert r.returncode == 0 and r.stdout.startswith(f"{name}  queued\n  waits for 1 node with 1 free slot"), r
+    assert muster("logs", name, at(server)).stderr.startswith(f"muster logs: job {name} has printed nothing yet: it is queued: waits for")
+    r = muster("status", at(server))
+    assert "1 job waits: muster pool" in r.stdout and "no job yet" not in r.stdout, r
+    r = muster("stop", name, at(server))
+    assert r.returncode == 0 and r.stdout == f"job {name} was stopped before it began\n", r
+    r = muster("stop", "--wait", name, at(server))
+    assert r.returncode == 0 and r.stdout == f"job {name} is over: it was stopped before it began\n", r
+    for command in ("status", "incidents", "workers", "nodes"):
+        r = muster(command, name, at(server))
+        assert r.returncode == 0 and r.stdout.startswith(f"{name}  stopped\n  was stopped before it began\n"), r
+    assert muster("status", "--watch", name, at(server)).returncode == 1

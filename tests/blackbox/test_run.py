@@ -196,6 +196,110 @@ def test_logs_of_a_rank_of_a_host_and_the_last(pool, muster):
     assert m.end() == 0 and [json.loads(line)["text"] for line in m.out.lines] == ["line 18"]
 
 
+def test_the_last_lines_are_those_of_all_nodes_and_come_to_stdout(pool, muster):
+    job = pool.add()
+    for i in range(10):
+        job.say(f"a {i}", rank=0, host="n1", at_ms=1000 + 10 * i)
+    for i in range(10):
+        job.say(f"b {i}", rank=1, host="n2", at_ms=1005 + 10 * i, stream="stderr")
+    m = muster("logs", ID, "-n", "3")
+    assert m.end() == 0 and m.out.lines == ["[1] b 8", "[0] a 9", "[1] b 9"] and m.err.lines == []
+    m = muster("logs", ID)
+    assert m.end() == 0 and len(m.out.lines) == 20 and m.err.lines == []
+
+
+def test_logs_of_what_cannot_be_is_a_sentence(pool, muster):
+    job = pool.add(nnodes="1", nproc_per_node=2)
+    job.placed = [{"node": "a1", "host": "n1", "gpus": []}]
+    pool.status["pool"]["nodes"] = [{"id": "a2", "host": "n2"}]
+    for words, says in ((("--rank", "9"), f"job {ID} has no rank 9: its ranks are 0 to 1"),
+                        (("--host", "zz"), f"job {ID} is not on zz, nor is such a node here: n1")):
+        for command in ("logs", "attach"):
+            m = muster(command, ID, *words)
+            assert m.end() == 1 and m.err.lines == [f"muster {command}: {says}"], m.err.text()
+    for words in (("--rank", "1"), ("--host", "n1"), ("--host", "n2")):
+        assert muster("logs", ID, *words).end() == 0
+    job.become("queued", "waits for 1 node with 2 free slots")
+    job.attempt = 0
+    m = muster("logs", ID)
+    assert m.end() == 0 and m.err.lines == [f"muster logs: job {ID} has printed nothing yet: it is queued: waits for 1 node with 2 free slots"]
+    job.become("stopped", "was stopped: it was stopped before it began", cause="it was stopped before it began")
+    m = muster("logs", ID)
+    assert m.end() == 0 and m.err.lines == [f"muster logs: job {ID} has printed nothing: it was stopped before it began"]
+
+
+def test_a_job_that_has_no_round_is_shown_as_the_pool_has_it(pool, muster):
+    job = pool.add(state="queued")
+    job.incidents, job.sentence = None, "waits for 1 node with 1 free slot: no node is on offer"
+    m = muster("status", ID)
+    assert m.end() == 0 and m.out.lines == [f"{ID}  queued", "  waits for 1 node with 1 free slot: no node is on offer"], m.err.text()
+    for command, says in (("incidents", "so it has no incident"), ("workers", "no worker of it runs yet"), ("nodes", "no agent of it is known")):
+        m = muster(command, ID)
+        assert m.end() == 0 and m.out.lines[0] == f"{ID}  queued" and says in m.out.lines[-1] and m.err.lines == [], m.err.text()
+    m = muster("status", ID, "--json")
+    assert m.end() == 0 and json.loads(m.out.text())["state"] == "queued"
+    m = muster("workers", ID, "--json")
+    assert m.end() == 0 and json.loads(m.out.text()) == []
+    m = muster("incidents", ID, "--json")
+    assert m.end() == 0 and json.loads(m.out.text()) == {"id": ID, "left_out": 0, "incidents": []}
+    m = muster("incidents", ID, "1")
+    assert m.end() == 1 and "has no incident" in m.err.text()
+    w = muster("status", ID, "--watch=0.1")
+    w.out.wait("queued")
+    job.become("failed", "has failed: n1 refused it", exit_status=127, cause="n1 refused it")
+    assert w.end() == 1 and w.out.lines[-2:] == [f"{ID}  failed, exit status 127", "  has failed: n1 refused it"]
+    m = muster("attach", ID)
+    assert m.end() == 127 and m.err.lines == [f"muster attach: job {ID} failed: n1 refused it"]
+    m = muster("status", "nobody")
+    assert m.end() == 1 and 'there is no job "nobody" at' in m.err.text()
+
+
+def test_watch_of_a_waiting_job_outlives_an_absent_server(pool, muster):
+    job = pool.add(state="queued")
+    w = muster("status", ID, "--watch=0.1")
+    w.out.wait("queued")
+    pool.go_away()
+    w.out.wait("no rdzv-server answers at")
+    pool.come_back()
+    job.become("done", "has ended well", exit_status=0)
+    assert w.end() == 0 and w.out.lines[-2:] == [f"{ID}  done, exit status 0", "  has ended well"], w.out.text()
+
+
+def test_a_token_that_is_wanted_is_said_with_where_it_was_looked_for(pool, muster, tmp_path):
+    pool.refuse["/jobs"] = (401, {"error": "this needs the token"})
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": ""}
+    m = muster("run", "--", "true", env=home)
+    assert m.end() == 1 and len(m.err.lines) == 1
+    if not os.path.exists("/etc/muster/token"):
+        assert "wants its token, and there is none in /" in m.err.text() and "or /etc/muster/token: copy the server's token file" in m.err.text()
+    token = tmp_path / "mine"
+    token.write_text("7" * 64 + "\n")
+    token.chmod(0o600)
+    m = muster("run", "--", "true", env={**home, "MUSTER_TOKEN_FILE": str(token)})
+    assert m.end() == 1 and "has another token than /" in m.err.text() and "(muster token new made it) there" in m.err.text()
+    m = muster("run", "--token-file", str(tmp_path / "mistyped"), "--", "true")
+    assert m.end() == 1 and "there is no file" in m.err.text() and "muster token new" not in m.err.text()
+
+
+def test_watch_goes_on_with_the_job_once_it_has_a_round(pool, muster):
+    pool.add(state="queued")
+    w = muster("status", ID, "--watch=0.1")
+    w.out.wait("queued")
+    pool.status = {**pool.status, "jobs": [{"id": ID, "state": "succeeded", "sentence": "it is over", "nodes": []}]}
+    assert w.end() == 0 and any("succeeded" in line for line in w.out.lines), w.out.text()
+
+
+def test_a_status_without_jobs_tells_of_the_pool(pool, muster):
+    m = muster("status")
+    assert m.end() == 0 and "no job yet" in m.out.text() and "node-agent --service" in m.out.text()
+    pool.status["pool"]["nodes"] = [{"id": "a1", "host": "n1", "state": "idle"}]
+    m = muster("status")
+    assert m.end() == 0 and "pool: 1 node, 1 idle; no job waits\n\nno job runs: muster run -- PROGRAM" in m.out.text()
+    pool.status["pool"] = {"nodes": [], "queue": [{"id": "x-1", "state": "queued"}]}
+    m = muster("status")
+    assert m.end() == 0 and "1 job waits: muster pool" in m.out.text() and "node-agent --service" in m.out.text() and "no job yet" not in m.out.text()
+
+
 def test_attach_shows_the_last_lines_and_ctrl_c_leaves_the_job_alone(pool, muster):
     job = pool.add()
     for i in range(20):
@@ -276,9 +380,11 @@ def test_stop_says_what_it_does_and_can_wait(pool, muster):
     m = muster("stop", ID, "--wait")
     pool.wait(lambda: len(job.stops) == 2, "it was not told")
     job.become("stopped", cause="it was told to stop")
-    assert m.end() == 0 and m.out.lines == [f"job {ID} is over: stopped, it was told to stop"]
+    assert m.end() == 0 and m.out.lines == [f"job {ID} is over: stopped: it was told to stop"]
     m = muster("stop", ID, "--wait", "--json")
     assert m.end() == 0 and json.loads(m.out.text())["state"] == "stopped"
+    m = muster("stop", ID, "--wait")
+    assert m.end() == 0 and m.out.lines == [f"job {ID} is over: stopped: it was told to stop"] and len(job.stops) == 2
 
 
 def test_resume_follows_what_is_new(pool, muster):

@@ -10,6 +10,8 @@
 #include <cmocka.h>
 
 #include "launcher/hosts_plan.h"
+#include "launcher/job_page.h"
+#include "launcher/last.h"
 #include "launcher/lines.h"
 #include "launcher/pool_page.h"
 #include "launcher/words.h"
@@ -239,6 +241,7 @@ static void a_script_is_one_plain_line(void **state)
                                   .submission = {.run = &run, .cwd = "/srv", .env = env_of},
                                   .rdzv = "n1:29500",
                                   .run_id = "run-1",
+                                  .token_file = "/etc/muster/token",
                                   .nodes_min = 2,
                                   .nodes_max = 2};
     mu_buf_init(&line, mu_mem_default());
@@ -250,6 +253,7 @@ static void a_script_is_one_plain_line(void **state)
     assert_int_equal(line.p[line.n - 1], '\n');
     assert_non_null(strstr(line.p, "--nproc-per-node=3"));
     assert_non_null(strstr(line.p, "--node-rank=0"));
+    assert_non_null(strstr(line.p, "--token-file=\\0047/etc/muster/token\\0047\\0040"));
     assert_non_null(strstr(line.p, "-lt\\0040100\\0040")); /* 90 and ten more. */
     assert_non_null(strstr(line.p, "\\0047a\\0047\\0134\\0047\\0047b\\0012\\0377\\0134\\0047"));
     mu_buf_fini(&line);
@@ -297,6 +301,99 @@ static void moments_are_read(void **state)
         assert_int_equal(cli_moment_parse(wrong[i], &ms), -EINVAL);
 }
 
+static void check_words(void (*add)(struct mu_buf *, const char *, const char *),
+                        const char *state,
+                        const char *sentence,
+                        const char *wanted)
+{
+    struct mu_buf b;
+    mu_buf_init(&b, mu_mem_default());
+    add(&b, state, sentence);
+    assert_string_equal(mu_buf_cstr(&b), wanted);
+    mu_buf_fini(&b);
+}
+
+static void a_state_is_said_once(void **state)
+{
+    (void)state;
+    check_words(cli_add_state, "queued", "waits for 1 node", " is queued: waits for 1 node");
+    check_words(cli_add_state, "queued", "", " is queued");
+    check_words(cli_add_state, "starting", "is being started on n1", " is being started on n1");
+    check_words(cli_add_state, "starting", "has no node now", " is starting: has no node now");
+    check_words(cli_add_state, "running", "runs on n1", " runs on n1");
+    check_words(cli_add_state, "stopped", "was stopped: it was stopped before it began",
+                " was stopped before it began");
+    check_words(cli_add_state, "failed", "has failed: rank 1: no", " has failed: rank 1: no");
+    check_words(cli_add_outcome, "stopped", "it was asked to stop",
+                " stopped: it was asked to stop");
+    check_words(cli_add_outcome, "stopped", "it was stopped before it began",
+                " was stopped before it began");
+    check_words(cli_add_outcome, "failed", "", " failed");
+    check_words(cli_add_outcome, "", "", " ended");
+    check_words(cli_add_stop, "stopping", "is being stopped: waits for n1",
+                " is being stopped: waits for n1");
+    check_words(cli_add_stop, "stopping", "workers end", " is told to stop: workers end");
+    check_words(cli_add_again, "queued", "waits for 1 node", " waits again for 1 node");
+    check_words(cli_add_again, "queued", "it is the first", " waits again: it is the first");
+    check_words(cli_add_again, "starting", "is being started on n1", " is being started on n1");
+}
+
+static void a_job_of_the_pool_is_a_page(void **state)
+{
+    static const struct {
+        const char *text;
+        const char *wanted;
+    } jobs[] = {
+        {"{\"id\":\"a\",\"state\":\"failed\",\"exit_status\":127,\"sentence\":\"has failed: no\","
+         "\"placed\":[{\"host\":\"n1\",\"gpus\":[0,1]},{\"host\":\"n\\u001b2\"}]}",
+         "a  failed, exit status 127\n  has failed: no\n  placed on n1 (GPU 0, 1), n?2\n"},
+        {"{\"placed\":[7,{}],\"exit_status\":\"x\",\"nnodes\":7}", "  \n  \n  placed on , \n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(jobs); i++) {
+        struct mu_buf b;
+        const struct cli_style style = {.colour = false};
+        cJSON *job = cJSON_Parse(jobs[i].text);
+        assert_non_null(job);
+        mu_buf_init(&b, mu_mem_default());
+        cli_page_submission(&b, job, CLI_STATUS, &style);
+        assert_string_equal(mu_buf_cstr(&b), jobs[i].wanted);
+        assert_true(cli_submission_workers(job) == 0);
+        mu_buf_fini(&b);
+        cJSON_Delete(job);
+    }
+    cJSON *job = cJSON_Parse("{\"nnodes\":\"1:4\",\"nproc_per_node\":2}");
+    assert_true(cli_submission_workers(job) == 8);
+    cJSON_Delete(job);
+}
+
+static void the_last_of_all_are_kept(void **state)
+{
+    struct mu_mem_failing heap;
+    struct mu_str raw;
+    (void)state;
+    mu_mem_failing_init(&heap, SIZE_MAX);
+    struct cli_last *l = cli_last_new(&heap.mem, 3);
+    static const int64_t times[] = {5, 7, 9, 1, 7, 8};
+    static const char *const texts[] = {"a5", "a7", "a9", "b1", "b7", "b8"};
+    for (size_t i = 0; i < MU_COUNT(times); i++)
+        assert_true(cli_last_add(l, times[i], mu_str_of(texts[i], 2)));
+    static const char *const wanted[] = {"b7", "b8", "a9"};
+    for (size_t i = 0; i < MU_COUNT(wanted); i++)
+        assert_true(cli_last_next(l, &raw) && memcmp(raw.p, wanted[i], 2) == 0);
+    assert_false(cli_last_next(l, &raw));
+    cli_last_free(l);
+    assert_int_equal(heap.live, 0);
+    for (size_t at = 1; at < 4; at++) {
+        mu_mem_failing_init(&heap, at);
+        l = cli_last_new(&heap.mem, 3);
+        if (l != NULL)
+            (void)cli_last_add(l, 1, mu_str_of("x", 1));
+        cli_last_free(l);
+        assert_int_equal(heap.live, 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +407,9 @@ int main(void)
         cmocka_unit_test(a_script_is_one_plain_line),
         cmocka_unit_test(a_strange_pool_breaks_nothing),
         cmocka_unit_test(moments_are_read),
+        cmocka_unit_test(a_state_is_said_once),
+        cmocka_unit_test(a_job_of_the_pool_is_a_page),
+        cmocka_unit_test(the_last_of_all_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

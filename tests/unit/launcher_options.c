@@ -93,6 +93,9 @@ static void run_takes_its_own_and_passes_on_the_agents(void **state)
     assert_string_equal(o.run.argv[3], "-d");
     assert_int_equal(parse(&o, ARGV("run", "--", "-odd-"), NULL, &err), 0);
     assert_string_equal(o.run.argv[0], "-odd-");
+    assert_true(parse(&o, ARGV("run", "--", "-m", "mod"), NULL, &err) < 0);
+    assert_non_null(strstr(err.msg, "such as -m go before --"));
+    assert_true(parse(&o, ARGV("run", "--", "--max-restarts=3", "./t"), NULL, &err) < 0);
     assert_int_equal(parse(&o, ARGV("run", "--drain-timeout=9", "x"), NULL, &err), 0);
     assert_string_equal(o.run.agent_args[0].flag, "drain-timeout");
     assert_int_equal(parse(&o, ARGV("run", "--hosts=a", "--nproc-per-node=gpu", "x"), NULL, &err),
@@ -242,6 +245,19 @@ static void help_names_every_command_and_option(void **state)
     mu_buf_reset(&b);
     cli_help(&b, o.verb);
     assert_non_null(strstr(mu_buf_cstr(&b), "Usage: muster nodes [JOB]"));
+    static const struct {
+        enum cli_verb verb;
+        const char *says;
+    } own[] = {{CLI_RUN, " print the job's id alone"},
+               {CLI_RUN, " with hosts: the node-agent there"},
+               {CLI_ATTACH, " of that worker alone"},
+               {CLI_DOCTOR, " --local: names, own port"}};
+    for (size_t i = 0; i < MU_COUNT(own); i++) {
+        mu_buf_reset(&b);
+        cli_help(&b, own[i].verb);
+        assert_non_null(strstr(mu_buf_cstr(&b), own[i].says));
+        assert_null(strstr(mu_buf_cstr(&b), "for run"));
+    }
     mu_buf_fini(&b);
 }
 
