@@ -29,6 +29,7 @@
 #include "agent/workers/output.h"
 #include "agent/workers/plan.h"
 #include "agent/workers/report.h"
+#include "agent/workers/warden.h"
 #include "agent/workers/work.h"
 #include "agent/workers/xid.h"
 #include "base/mem.h"
@@ -111,6 +112,7 @@ struct agent {
     struct rlimit files; /* The workers' limit of open files, where ours was raised at the start. */
     bool files_raised;
     bool files_inherit;      /* Too few to carry output for its last lines alone. */
+    struct mu_buf *report;   /* While our last words are gathered; else NULL. */
     bool console_lost;       /* What workers wrote is missing from our own stdout or stderr. */
     bool rank0_serves_store; /* As the user wants it: torchrun's TORCH_DISABLE_SHARE_RDZV_TCP_STORE.
                               */
@@ -123,7 +125,9 @@ static void step(struct agent *a, struct life_event *ev);
 /* Whole lines on stderr. */
 static void put_words(const struct agent *a, const char *p, size_t n)
 {
-    if (a->output != NULL && a->output_open) {
+    if (a->report != NULL) {
+        (void)mu_buf_add(a->report, p, n);
+    } else if (a->output != NULL && a->output_open) {
         output_say(a->output, p, n);
     } else if (write(STDERR_FILENO, p, n) < 0) {
         /* Nowhere left to say so. */
@@ -250,12 +254,13 @@ static void on_all_gone(void *arg)
     step(a, &(struct life_event){.type = LIFE_EV_ALL_GONE});
 }
 
-static void take_last_lines(struct agent *a, uint32_t local_rank)
+static int take_last_lines(struct agent *a, uint32_t local_rank)
 {
-    output_last_lines(a->output, local_rank, MU_TAIL_LINES_MAX, LAST_LINES_MS, a->tail,
-                      sizeof a->tail);
+    int channel = output_last_lines(a->output, local_rank, MU_TAIL_LINES_MAX, LAST_LINES_MS,
+                                    a->tail, sizeof a->tail);
     lines_show(a->tail, strlen(a->tail), a->o->last_lines, false, a->last_lines,
                sizeof a->last_lines);
+    return channel;
 }
 
 /* What the first one to fail wrote last: its own words, where it left no error file. */
@@ -263,13 +268,14 @@ static void note_last_lines(struct agent *a, struct failed *f, struct plan_error
 {
     if (f != a->failed)
         return;
-    take_last_lines(a, f->exit.local_rank);
+    int channel = take_last_lines(a, f->exit.local_rank);
     f->has_output = a->last_lines[0] != '\0';
     if (!f->has_output)
         return;
-    /* Whoever is ended from outside has said nothing of it. */
+    /* Whoever is ended from outside has said nothing of it, and what it was at on stdout is no
+     * reason. */
     bool from_outside = f->exit.status == -SIGKILL || f->exit.status == -SIGTERM;
-    if (!pe->found && !from_outside)
+    if (!pe->found && !from_outside && channel == STDERR_FILENO)
         plan_error_last_line(pe, a->last_lines);
 }
 
@@ -754,9 +760,15 @@ static void say_lost_output(const struct agent *a)
 static void on_output_finished(void *arg)
 {
     struct agent *a = arg;
+    MU_CLEANUP(mu_buf_fini) struct mu_buf report;
     say_lost_output(a);
     a->console_lost = output_lost_console(a->output);
+    mu_buf_init(&report, mu_mem_default());
+    a->report = &report; /* In one piece: other agents report of the same job to the same reader. */
     say_outcome(a);
+    a->report = NULL;
+    if (report.n > 0)
+        put_words(a, report.p, report.n);
     tell_agent_event(a, a->life.success ? "SUCCEEDED" : "FAILED", -1);
     sigset_t handled; /* What still comes must not end us by its default action. */
     (void)sigemptyset(&handled);
@@ -1063,6 +1075,33 @@ static void on_notice_trouble(void *arg, const char *text)
     say(arg, text);
 }
 
+/* Words for what the service that started us did; NULL: it has nothing to do with it. */
+static const char *owners_words(const struct agent *a, char *ret, size_t cap)
+{
+    pid_t pid = 0;
+    enum warden_owner owner = warden_owner(a->warden, &pid);
+    if (owner == WARDEN_OWNER_OTHER)
+        return NULL;
+    if (owner == WARDEN_OWNER_DIED)
+        (void)snprintf(ret, cap, "its service (node-agent --service, pid %d) died", (int)pid);
+    else
+        (void)snprintf(
+            ret, cap,
+            "its service (node-agent --service, pid %d) ended it with SIGKILL, on request",
+            (int)pid);
+    return ret;
+}
+
+static void tell_signal(struct agent *a, int signo)
+{
+    char words[160];
+    struct life_event ev = {.type = LIFE_EV_SIGNAL, .signo = signo};
+    if (signo == SIGTERM)
+        ev.text = owners_words(a, words, sizeof words);
+    ev.by_owner = ev.text != NULL;
+    step(a, &ev);
+}
+
 static void on_signal(uv_signal_t *s, int signo)
 {
     struct agent *a = s->data;
@@ -1075,7 +1114,7 @@ static void on_signal(uv_signal_t *s, int signo)
     if (signo == SIGUSR1 && a->usr1_drains)
         drain(a, "told to stop by SIGUSR1", a->o->drain_timeout_ns);
     else
-        step(a, &(struct life_event){.type = LIFE_EV_SIGNAL, .signo = signo});
+        tell_signal(a, signo);
 }
 
 /* What the kernel does not wake is ended as if we had been told to stop: here nothing would start
@@ -1114,7 +1153,7 @@ static void tell_hung(struct agent *a)
     if (v->in_section && said != NULL)
         (void)mu_buf_addf(&b, ", in section '%s'", said->section);
     (void)snprintf(text, sizeof text, "%s", mu_buf_cstr(&b));
-    take_last_lines(a, v->local_rank);
+    (void)take_last_lines(a, v->local_rank);
     step(a, &(struct life_event){.type = LIFE_EV_HUNG,
                                  .local_rank = v->local_rank,
                                  .text = text,
@@ -1149,8 +1188,10 @@ static void on_silent(void *arg, struct ctl_ints workers)
 
 static void on_warden_lost(void *arg)
 {
+    char words[160];
     struct agent *a = arg;
-    step(a, &(struct life_event){.type = LIFE_EV_OWNER_GONE});
+    step(a, &(struct life_event){.type = LIFE_EV_OWNER_GONE,
+                                 .text = owners_words(a, words, sizeof words)});
 }
 
 /* ------------------------------------------------------------------ setting up */

@@ -83,7 +83,7 @@ static int read_file(const char *path, bool foreign, struct mu_token *ret, struc
     MU_CLEANUP(mu_closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0)
         return mu_err_set(err, -errno, "%s: %s%s", shown(path, name, sizeof name), strerror(errno),
-                          errno == ENOENT ? ": muster token new makes one" : "");
+                          errno == ENOENT ? MU_TOKEN_REMEDY : "");
     int r = check_file(fd, path, foreign, err);
     if (r < 0)
         return r;

@@ -11,6 +11,9 @@
 #define MU_TOKEN_BYTES 32
 #define MU_TOKEN_DIGITS 64
 
+/* Behind the sentence of a file that is not there: two tokens in one cluster do not meet. */
+#define MU_TOKEN_REMEDY ": copy the server's file (muster token new makes a cluster's first one)"
+
 struct mu_token {
     char text[MU_TOKEN_DIGITS + 1]; /* Lower case; "": there is none. */
 };

@@ -10,13 +10,15 @@ static void leave(struct life *l, const struct life_event *ev)
 {
     char name[16];
     char text[160];
-    if (ev->type == LIFE_EV_OWNER_GONE)
-        (void)snprintf(text, sizeof text, "its launching process was killed");
-    else if (ev->text != NULL)
+    bool owners = ev->type == LIFE_EV_OWNER_GONE || ev->by_owner;
+    if (ev->text != NULL)
         (void)snprintf(text, sizeof text, "%s", ev->text);
+    else if (ev->type == LIFE_EV_OWNER_GONE)
+        (void)snprintf(text, sizeof text, "its launching process was killed");
     else
         (void)snprintf(text, sizeof text, "told to stop by %s", mu_signal_name(ev->signo, name));
-    enum mu_cause_kind kind = ev->text != NULL ? MU_CAUSE_NODE_FAILED : MU_CAUSE_NODE_LEFT;
+    enum mu_cause_kind kind =
+        ev->text != NULL && !owners ? MU_CAUSE_NODE_FAILED : MU_CAUSE_NODE_LEFT;
     struct mu_cause c = life_cause_here(l, kind, text, ev->unix_ms);
     l->leaving = true;
     l->exit_status = 1;

@@ -94,8 +94,9 @@ struct life_event {
     enum life_event_type type;
     const struct ctl_msg *msg; /* The server's message, borrowed for the call. */
     bool stranger;             /* LINK_LOST: what answered speaks another protocol. */
-    bool refused; /* LINK_FAILED: connection refused, that is, no server process listens there. */
-    int signo;    /* SIGNAL. With a text: none came, this node is ended for that reason. */
+    bool refused;  /* LINK_FAILED: connection refused, that is, no server process listens there. */
+    int signo;     /* SIGNAL. With a text: none came, this node is ended for that reason. */
+    bool by_owner; /* SIGNAL with a text: it leaves as one that was told to; it could go on. */
     uint32_t local_rank; /* WORKER_EXIT, SPAWN_FAILED */
     int32_t status;      /* WORKER_EXIT: exit status, or minus the signal's number. */
     bool by_itself;      /* WORKER_EXIT: it was ending, or had said why, before it was signalled. */

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +13,13 @@
 #include <unistd.h>
 
 #include "agent/workers/cgroup.h"
+#include "agent/workers/warden.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/mem.h"
 
 #define READ_BYTES (64 * 1024)
+#define WORD_MS 50 /* For a process to end that was asked to; a stopped one does not. */
 #define OWN_PROGRAM                                                                                \
     "/proc/self/exe" /* Also where the file was replaced: agent and service are one. */
 
@@ -294,6 +297,19 @@ static int spawn_agent(struct run *r,
     return code < 0 ? mu_err_set(err, code, "its agent cannot be started: %s", strerror(-code)) : 0;
 }
 
+/* The log of a job that was started before goes on in the same place. */
+static void say_attempt(struct run *r)
+{
+    char at[32];
+    char text[64];
+    if (r->attempt < 2)
+        return;
+    struct record_now now = kept_now(r->all->logs, at);
+    (void)snprintf(text, sizeof text, "node-agent: attempt %u begins", r->attempt);
+    record_say(keeper_batch(r->log), &now, -1, text);
+    keeper_write(r->log, 1);
+}
+
 int run_start(struct runs *a, const struct run_plan *p, struct run **ret, struct mu_err *err)
 {
     int writers[2] = {-1, -1};
@@ -319,6 +335,7 @@ int run_start(struct runs *a, const struct run_plan *p, struct run **ret, struct
         run_free(r);
         return code;
     }
+    say_attempt(r);
     *ret = r;
     return 0;
 }
@@ -345,17 +362,37 @@ int run_adopt(struct runs *a, struct run *from, uint32_t part, uint64_t lines, s
 
 /* --- signals --- */
 
+/* With a value: what comes from us without one is the kernel's word of our death (WARDEN_...). */
+static int tell(const struct run *r, int signo, int value)
+{
+    siginfo_t si = {.si_signo = signo, .si_code = SI_QUEUE};
+    si.si_pid = getpid();
+    si.si_uid = getuid();
+    si.si_value.sival_int = value;
+    return r->pidfd >= 0 ? (int)syscall(SYS_pidfd_send_signal, r->pidfd, signo, &si, 0) : -1;
+}
+
 void run_signal(struct run *r, int signo)
 {
-    if (r->pidfd >= 0)
-        (void)syscall(SYS_pidfd_send_signal, r->pidfd, signo, NULL, 0);
+    (void)tell(r, signo, 0);
+}
+
+/* A word before the SIGKILL, so that the cause says who ended it. Its other half, which ends the
+ * workers, lives on. */
+static void kill_with_a_word(const struct run *r)
+{
+    struct pollfd end = {.fd = r->pidfd, .events = POLLIN};
+    if (tell(r, SIGTERM, WARDEN_END_NOW) == 0)
+        (void)poll(&end, 1, WORD_MS);
 }
 
 void run_kill(struct run *r)
 {
     if (r->cgroup[0] != '\0')
         cgroup_kill_path(r->cgroup);
-    run_signal(r, SIGKILL); /* Its other half ends the workers where there is no cgroup. */
+    else
+        kill_with_a_word(r);
+    (void)tell(r, SIGKILL, 0); /* Its other half ends the workers where there is no cgroup. */
 }
 
 void run_abandon(struct run *r)

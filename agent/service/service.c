@@ -162,6 +162,7 @@ static struct spec_place place_of(const struct service *s, const struct ctl_assi
                                .visible = getenv("CUDA_VISIBLE_DEVICES"),
                                .user = s->user,
                                .home = s->home,
+                               .service_pid = (int)getpid(),
                                .environment = environ};
 }
 

@@ -12,6 +12,7 @@
 #include <cjson/cJSON.h>
 
 #include "agent/service/record.h"
+#include "agent/workers/warden.h"
 #include "base/check.h"
 #include "base/mem.h"
 
@@ -350,6 +351,7 @@ static void set_gpus(struct words *w, const struct spec_place *p)
 static void build_env(const struct spec *s, const struct spec_place *p, struct words *w)
 {
     const cJSON *item = NULL;
+    const char *pid = arena_printf(w->arena, "%d", p->service_pid);
     set(w, "PATH", PATH_DEFAULT);
     set(w, "HOME", p->home);
     set(w, "USER", p->user);
@@ -367,6 +369,7 @@ static void build_env(const struct spec *s, const struct spec_place *p, struct w
         if (!is_kept_back(item->string))
             set(w, item->string, item->valuestring);
     }
+    set(w, WARDEN_SERVICE_VARIABLE, pid != NULL ? pid : "");
     set(w, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", RECORD_PREFIX);
     set_gpus(w, p);
 }

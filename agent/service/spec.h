@@ -39,6 +39,7 @@ struct spec_place {
     const char *visible; /* The service's own $CUDA_VISIBLE_DEVICES; NULL: all. */
     const char *user;
     const char *home;
+    int service_pid;
     char *const *environment; /* The service's own. */
 };
 

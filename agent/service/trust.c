@@ -10,35 +10,51 @@
 
 #include "base/addr.h"
 #include "base/str.h"
+#include "base/token.h"
 
 static bool is_loopback(const char *host)
 {
     return strcmp(host, "localhost") == 0 || mu_addr_is_loopback(host);
 }
 
+/* Job agents start in folders of their own. Not realpath(): what a link leads to may be replaced.
+ */
+static int put_absolute(const char *path, char *ret, size_t cap)
+{
+    size_t n = 0;
+    if (path[0] != '/') {
+        if (getcwd(ret, cap) == NULL)
+            return -errno;
+        n = strlen(ret);
+    }
+    int more = snprintf(ret + n, cap - n, n > 0 ? "/%s" : "%s", path);
+    return more > 0 && (size_t)more < cap - n ? 0 : -ENAMETOOLONG;
+}
+
 int trust_find(
     const char *given, const struct mu_endpoint *server, char *ret, size_t cap, struct mu_err *err)
 {
     const char *folder = getenv("CREDENTIALS_DIRECTORY");
-    int n = 0;
+    int r = 0;
     ret[0] = '\0';
     if (given != NULL)
-        n = snprintf(ret, cap, "%s", given);
-    else if (folder != NULL)
-        n = snprintf(ret, cap, "%s/muster-token", folder);
-    if (n < 0 || (size_t)n >= cap)
-        return mu_err_set(err, -ENAMETOOLONG, "--token-file: the path is too long");
+        r = put_absolute(given, ret, cap);
+    else if (folder != NULL && (size_t)snprintf(ret, cap, "%s/muster-token", folder) >= cap)
+        r = -ENAMETOOLONG;
+    if (r < 0)
+        return mu_err_set(err, r, "--token-file: its absolute path: %s", strerror(-r));
     if (ret[0] != '\0' && access(ret, R_OK) == 0)
         return 0;
     if (given != NULL)
-        return mu_err_set(err, -errno, "--token-file: '%.120s' cannot be read: %s", given,
-                          strerror(errno));
+        return mu_err_set(err, -errno, "--token-file: '%.90s' cannot be read: %s%s", given,
+                          strerror(errno), errno == ENOENT ? MU_TOKEN_REMEDY : "");
     ret[0] = '\0';
     if (is_loopback(server->host))
         return 0;
     return mu_err_set(
         err, -EPERM,
-        "--service at %.100s, which is not this host's loopback, needs a token: make one with "
-        "'muster token new' and give it with --token-file",
+        "--service at %.80s, which is not this host's loopback, needs a token: copy the server's "
+        "token file here and give it with --token-file (muster token new makes a cluster's first "
+        "one)",
         server->host);
 }

@@ -9,9 +9,9 @@
 #include "base/err.h"
 #include "base/parse.h"
 
-/* given: --token-file, or NULL; else $CREDENTIALS_DIRECTORY/muster-token. `ret`: its path, "" when
- * there is none. Returns 0; or a negative errno with a sentence: it cannot be read, or there is
- * none and the server is not on this host's loopback. */
+/* given: --token-file, or NULL; else $CREDENTIALS_DIRECTORY/muster-token. `ret`: its absolute path,
+ * "" when there is none. Returns 0; or a negative errno with a sentence: it cannot be read, or
+ * there is none and the server is not on this host's loopback. */
 int trust_find(
     const char *given, const struct mu_endpoint *server, char *ret, size_t cap, struct mu_err *err);
 

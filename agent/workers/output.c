@@ -85,7 +85,8 @@ struct want_tail {
     uint32_t local_rank;
     uint32_t lines;
     size_t cap;
-    char *text; /* Written by the pump, under the lock, while wanted. */
+    char *text;  /* Written by the pump, under the lock, while wanted. */
+    int channel; /* And which stream it is of. */
 };
 
 struct mailbox {
@@ -505,7 +506,7 @@ static void forget_ended(struct output *o)
 }
 
 /* The answer to `tail`, under the lock. */
-static void write_tail(struct output *o, const struct want_tail *t)
+static void write_tail(struct output *o, struct want_tail *t)
 {
     const struct stream *best = NULL;
     for (const struct stream *s = o->streams; s != NULL; s = s->next) {
@@ -514,8 +515,10 @@ static void write_tail(struct output *o, const struct want_tail *t)
             best = s;
     }
     t->text[0] = '\0';
-    if (best != NULL)
-        lines_show(best->tail, best->tail_bytes, t->lines, best->tail_cut, t->text, t->cap);
+    if (best == NULL)
+        return;
+    lines_show(best->tail, best->tail_bytes, t->lines, best->tail_cut, t->text, t->cap);
+    t->channel = best->which + 1;
 }
 
 static void answer_tail(struct output *o, uint32_t local_rank)
@@ -1078,13 +1081,13 @@ void output_round_over(struct output *o)
     wake(o);
 }
 
-void output_last_lines(
+int output_last_lines(
     struct output *o, uint32_t local_rank, uint32_t lines, uint32_t limit_ms, char *dst, size_t cap)
 {
     MU_ASSERT(cap > 0);
     dst[0] = '\0';
     if (!o->started)
-        return;
+        return 0;
     int64_t until_ns = mu_now_ns() + (int64_t)limit_ms * MU_NS_PER_MS;
     uv_mutex_lock(&o->lock);
     o->box.tail = (struct want_tail){
@@ -1094,7 +1097,9 @@ void output_last_lines(
          now_ns = mu_now_ns())
         (void)uv_cond_timedwait(&o->answered, &o->lock, (uint64_t)(until_ns - now_ns));
     o->box.tail.wanted = false;
+    int channel = o->box.tail.channel;
     uv_mutex_unlock(&o->lock);
+    return channel;
 }
 
 /* --- the end --- */

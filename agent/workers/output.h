@@ -60,13 +60,14 @@ void output_round_over(struct output *o);
 /* The last lines that a worker wrote, of its stderr if there are any, else of its stdout: at most
  * `lines`, in `cap` bytes with the NUL, fit to be shown (lines_show()). For a worker that has
  * ended. "" when it wrote nothing, or not by way of us, or when they could not be had within
- * limit_ms. */
-void output_last_lines(struct output *o,
-                       uint32_t local_rank,
-                       uint32_t lines,
-                       uint32_t limit_ms,
-                       char *dst,
-                       size_t cap);
+ * limit_ms. Returns
+ * the stream's number, 1 or 2; 0: none. */
+int output_last_lines(struct output *o,
+                      uint32_t local_rank,
+                      uint32_t lines,
+                      uint32_t limit_ms,
+                      char *dst,
+                      size_t cap);
 
 /* Bytes of that worker that have passed through us, in all rounds. */
 uint64_t output_written(const struct output *o, uint32_t local_rank);

@@ -6,7 +6,9 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -20,6 +22,7 @@
 #include "base/cause.h"
 #include "base/clock.h"
 #include "base/cleanup.h"
+#include "base/parse.h"
 
 #define STRANGERS_MAX                                                                              \
     64 /* Children we had before: a shell's background jobs, where it exec'ed us. */
@@ -31,14 +34,16 @@ struct note {
     char logs[LOGS_PATH_BYTES];
     char has_logs;
     bool logs_in_memory;
+    char owner; /* enum warden_owner */
 };
 
 struct warden {
     const char *program;
     struct note *note; /* NULL: no page was to be had. */
-    int life_fd; /* Warden: the pipe's write end. Agent: its read end, which ends with the warden.
-                  */
-    pid_t agent; /* Warden only. */
+    int life_fd;   /* Warden: the pipe's write end. Agent: its read end, which ends with the warden.
+                    */
+    pid_t service; /* Who started us, if that is one; 0: it is not. */
+    pid_t agent;   /* Warden only. */
     pid_t strangers[STRANGERS_MAX];
     int stranger_count;
     bool too_many; /* Not all of them are known: then no child but the cgroup's is ours to kill. */
@@ -172,6 +177,29 @@ static void pass_on(const struct warden *w, int signo)
         stop_self(signo);
 }
 
+static void note_owner(const struct warden *w, enum warden_owner owner)
+{
+    if (w->note != NULL)
+        __atomic_store_n(&w->note->owner, (char)owner, __ATOMIC_RELEASE);
+}
+
+/* A SIGTERM may be the service's death. The service's own have a value; the kernel's has none, and
+ * there may be another parent by then or not. */
+static void look_at_owner(const struct warden *w, const siginfo_t *si)
+{
+    bool from_service = si->si_pid == w->service;
+    if (w->service <= 0 || si->si_signo != SIGTERM)
+        return;
+    if (from_service && si->si_code == SI_QUEUE) {
+        if (si->si_value.sival_int != WARDEN_END_NOW)
+            return;
+        note_owner(w, WARDEN_OWNER_ENDS_US);
+        _exit(128 + SIGKILL); /* The agent ends what is left, as after a SIGKILL. */
+    }
+    if (from_service || si->si_pid == 0 || getppid() != w->service)
+        note_owner(w, WARDEN_OWNER_DIED);
+}
+
 /* Wait for the agent's end; forward signals and reap adopted processes meanwhile. Returns its wait
  * status. */
 static int watch_agent(struct warden *w, const sigset_t *all)
@@ -182,6 +210,7 @@ static int watch_agent(struct warden *w, const sigset_t *all)
         if (signo < 0)
             continue; /* EINTR: we were stopped and continued. */
         if (signo != SIGCHLD) {
+            look_at_owner(w, &si);
             pass_on(w, signo);
             continue;
         }
@@ -234,6 +263,16 @@ static void open_stdio(void)
     }
 }
 
+static pid_t take_service(void)
+{
+    const char *text = getenv(WARDEN_SERVICE_VARIABLE);
+    uint32_t pid = 0;
+    if (text == NULL || mu_parse_u32(text, 1, INT32_MAX, WARDEN_SERVICE_VARIABLE, &pid, NULL) < 0)
+        pid = 0;
+    (void)unsetenv(WARDEN_SERVICE_VARIABLE);
+    return (pid_t)pid;
+}
+
 static void all_forwarded(sigset_t *set)
 {
     (void)sigfillset(set);
@@ -256,7 +295,7 @@ static int run_agent(struct warden *w,
 
 int warden_run(const char *program, int (*agent_main)(struct warden *w, void *arg), void *arg)
 {
-    struct warden w = {.program = program, .life_fd = -1};
+    struct warden w = {.program = program, .life_fd = -1, .service = take_service()};
     sigset_t all;
     sigset_t before;
     int life[2];
@@ -316,6 +355,13 @@ void warden_note_logs(struct warden *w, const char *base, bool in_memory)
     memcpy(w->note->logs, base, strlen(base) + 1);
     w->note->logs_in_memory = in_memory;
     __atomic_store_n(&w->note->has_logs, 1, __ATOMIC_RELEASE);
+}
+
+enum warden_owner warden_owner(const struct warden *w, pid_t *ret_pid)
+{
+    *ret_pid = w->service;
+    return w->note != NULL ? (enum warden_owner)__atomic_load_n(&w->note->owner, __ATOMIC_ACQUIRE)
+                           : WARDEN_OWNER_OTHER;
 }
 
 static void on_readable(uv_poll_t *p, int status, int events)

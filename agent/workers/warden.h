@@ -20,10 +20,25 @@
 #define MUSTER_AGENT_WARDEN_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include <uv.h>
 
 struct warden;
+
+/* Who started us may be a service (node-agent --service): then this variable has its pid, and is
+ * gone from our environment before the agent begins. */
+#define WARDEN_SERVICE_VARIABLE "MUSTER_SERVICE_PID"
+
+/* The signals that a service sends have a value. With this one in a SIGTERM the warden ends at
+ * once, so that the agent can say who did it. */
+#define WARDEN_END_NOW 9
+
+enum warden_owner {
+    WARDEN_OWNER_OTHER, /* No service, or it has to do with nothing that has happened. */
+    WARDEN_OWNER_DIED,
+    WARDEN_OWNER_ENDS_US /* WARDEN_END_NOW. */
+};
 
 /* Call first thing in main(), before threads, descriptors or memory: all there is then is copied.
  * Opens /dev/null for those of descriptors 0 to 2 that are closed. In the child: agent_main(warden,
@@ -46,6 +61,9 @@ void warden_note_cgroup(struct warden *w, const char *path);
 /* Tell it the folder of logs.h that nobody named: logs_remove() should the agent be killed. NULL:
  * none. Borrowed for the call. A path too long is not kept. */
 void warden_note_logs(struct warden *w, const char *base, bool in_memory);
+
+/* What the service has to do with a SIGTERM, or with the warden's end; its pid where it has. */
+enum warden_owner warden_owner(const struct warden *w, pid_t *ret_pid);
 
 /* Call on_lost once, from the loop, as soon as the warden is dead. The handle does not keep the
  * loop alive. Returns 0 or a negative errno. warden_unwatch() closes it: run the loop once more

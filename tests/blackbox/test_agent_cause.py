@@ -97,3 +97,13 @@ os.abort()
         pytest.skip("this machine dumps no core")
     assert "dumps" in a.out.lines
     assert re.match(r"rank 0 .* was ended by SIGABRT \(core dumped\)$", a.cause()), a.cause()
+
+
+def test_what_stood_on_stdout_is_no_reason(server, job):
+    """A worker that says hello and dies has not died of hello; what it said on stderr is its reason."""
+    for name, text, behind in (("out", 'say("hello")\n', ""), ("err", 'say("hello")\nos.write(2, b"no such thing\\n")\n', ": no such thing")):
+        w = job.worker(text + "os.kill(os.getpid(), signal.SIGSEGV)\n", name=f"{name}.py")
+        a, = job.nodes(server, 1, "--label", f"--rdzv-id={name}", w)
+        a.ends(1)
+        assert re.match(rf"rank 0 .* was ended by SIGSEGV( \(core dumped\))?{behind}$", a.cause()), a.cause()
+        assert ("    | hello" if name == "out" else "    | no such thing") in a.err.lines

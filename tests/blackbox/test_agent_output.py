@@ -74,7 +74,7 @@ def test_f20_lines_of_many_ranks_are_whole_and_none_is_missing(job, sink):
     check_many(out, err)
     assert log(job, "stdout", 2) == b"".join(b"line %d\n" % i for i in range(20000)) + b"last words"
     assert log(job, "stdout", 0) == b"".join(b"piece %d and rest\n" % i for i in range(200))
-    assert any("SIGSEGV" in s and "last words" in s for s in err if ": job " in s)
+    assert any("SIGSEGV" in s and "last words" not in s for s in err if ": job " in s)  # They stood on stdout.
 
 
 def test_f20_lines_appear_at_once_when_stdout_is_a_pipe(job):
@@ -526,7 +526,7 @@ hang()
 def test_last_lines_come_from_log_files_too(job):
     w = job.worker("for i in range(40): say('out', i)\nsys.exit(7)\n")
     a = job.start("--redirects=3", *LOGS, w).ends(1)
-    assert a.out.lines == [] and a.verdict().count("exited with status 7: out 39 (") == 1
+    assert a.out.lines == [] and "exited with status 7 (" in a.verdict()  # What stood on stdout is no reason.
     shown = re.findall(r"^    \| out (\d+)$", a.err.text(), re.M)
     assert shown == [str(i) for i in range(30, 40)]
 

@@ -488,7 +488,7 @@ def refusals(tmp_path):
     wider = token_file(tmp_path, mode=0o604, name="wider")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe, 0o600)
-    return [(tmp_path / "none", "muster token new makes one"), (short, "holds no token"), (long, "holds no token"), (empty, "holds no token"),
+    return [(tmp_path / "none", "copy the server's file (muster token new makes a cluster's first one)"), (short, "holds no token"), (long, "holds no token"), (empty, "holds no token"),
             (wrong, "holds no token"), (two, "holds no token"), (wide, "chmod 600"), (wider, "chmod 600"), (tmp_path, "no regular file"),
             (pipe, "no regular file")]
 

@@ -5,10 +5,13 @@ import re
 import resource
 import signal
 import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
+import agentlib
 import mulib
 from mulib import PATIENCE, Server, program
 from servicelib import Pool, Service, gone, script
@@ -22,8 +25,8 @@ def rig(tmp_path):
         server = Server(tmp_path, "--lease", "3")
         pool = Pool(server)
 
-        def service(self, *options, **more):
-            s = Service(tmp_path, self.pool.port, *options, **more)
+        def service(self, *options, server=None, **more):
+            s = Service(tmp_path, (server or self.pool).port, *options, **more)
             made.append(s)
             return s
 
@@ -172,6 +175,101 @@ def test_a_killed_service_leaves_nothing(rig):
     s.process.kill()
     s.process.wait()
     gone(pids)
+
+
+def recorded_cause(rig, job):
+    """What the server of the rendezvous has as the cause of the job's last incident."""
+    status = rig.server.wait_status(lambda s: any(j["id"] == job and (j.get("last_cause") or {}).get("message") for j in s["jobs"]), f"a cause of {job}")
+    return next(j["last_cause"] for j in status["jobs"] if j["id"] == job)
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as f:
+        return [int(p) for p in f.read().split()]
+
+
+def assign_and_wait(rig, node, job, folder=None):
+    folder = folder or rig.folder
+    node.assign(job, [script(folder, f"{job}.py", 'say("up")\nhang()\n')], folder)
+    node.tail(job, 77, follow=1)
+    node.wait(lambda m: m["type"] == "output" and m.get("text") == "up")
+
+
+def test_a_killed_service_is_the_cause_that_its_agents_tell(rig):
+    s = rig.service()
+    assign_and_wait(rig, rig.pool.node(), "k")
+    s.process.kill()
+    s.process.wait()
+    cause = recorded_cause(rig, "k")
+    assert cause["kind"] == "node_left" and cause["message"] == f"its service (node-agent --service, pid {s.pid}) died", cause
+
+
+def test_the_cause_of_a_job_that_is_killed_on_request_says_so(rig):
+    """Without a cgroup: else the kernel kills all of it, and no agent is left that could say a word."""
+    pre = agentlib.as_nobody()
+    if pre is None:
+        pytest.skip("needs root, setpriv, and programs that anybody may run, to become a user who may make no cgroup")
+    with tempfile.TemporaryDirectory(prefix="service_", dir="/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        s = rig.service(pre=pre, log_dir=folder / "kept")
+        node = rig.pool.node()
+        assign_and_wait(rig, node, "k", folder=folder)
+        node.send("unassign", job="k", attempt=1, signo=9, grace_ms=0)
+        assert node.placed("k", 2)["status"] == 137
+        cause = recorded_cause(rig, "k")
+        assert cause["kind"] == "node_left" and cause["message"] == f"its service (node-agent --service, pid {s.pid}) ended it with SIGKILL, on request", cause
+        s.check_end()
+
+
+def test_a_stopped_agent_is_killed_on_request_all_the_same(rig):
+    s = rig.service()
+    node = rig.pool.node()
+    assign_and_wait(rig, node, "z")
+    agent, = children(s.pid)
+    os.kill(agent, signal.SIGSTOP)
+    node.send("unassign", job="z", attempt=1, signo=9, grace_ms=0)
+    assert node.placed("z", 2)["status"] == 137
+    gone([agent])
+
+
+def test_each_further_attempt_begins_with_a_line(rig):
+    rig.service()
+    node = rig.pool.node()
+    prog = rig.script("w.py", 'say("hello")\n')
+    for attempt in (1, 2, 3):
+        node.assign("again", [prog], rig.folder, attempt=attempt)
+        assert node.placed("again", 2)["status"] == 0
+    out = [(m["rank"], m["channel"], m["text"]) for m in node.log("again", 1)]
+    assert out == [(0, 1, "hello"), (-1, 2, "node-agent: attempt 2 begins"), (0, 1, "hello"), (-1, 2, "node-agent: attempt 3 begins"), (0, 1, "hello")]
+
+
+def test_an_agents_report_is_one_write(rig):
+    """What it says at the end is read at once, and has one time: nothing of another agent comes between."""
+    rig.service("--slots=2")
+    node = rig.pool.node()
+    prog = rig.script("w.py", 'os.write(2, b"x" * 200 + b"\\n")\nsys.exit(3)\n')
+    for i in range(5):
+        node.assign(f"r{i}", [prog], rig.folder, nproc=2)
+        node.placed(f"r{i}", 2)
+        out = [m for m in node.log(f"r{i}", i + 1) if m["rank"] == -1]
+        at = next(n for n, m in enumerate(out) if "failed: rank" in m["text"])
+        texts = [m["text"] for m in out[at:]]
+        assert any("Root Cause" in t for t in texts) and len({m["unix_ms"] for m in out[at:]}) == 1, out
+
+
+def test_a_relative_token_file_is_the_services_own_folders(rig):
+    (rig.folder / "token").write_text("a" * 64 + "\n")
+    (rig.folder / "token").chmod(0o600)
+    rig.server.check_end()
+    rig.server = rig.pool.server = Server(rig.folder, "--lease", "3", "--token-file", str(rig.folder / "token"), name="guarded")
+    s = rig.service("--token-file=token", server=rig.server)
+    s.err.wait("service.offered")
+    folder = rig.folder / "elsewhere"
+    folder.mkdir()
+    r = subprocess.run([program("muster"), "run", f"--rdzv=127.0.0.1:{rig.server.port}", f"--token-file={rig.folder}/token", f"--cwd={folder}", "--",
+                        "/bin/pwd"], capture_output=True, text=True, timeout=PATIENCE, cwd=folder, stdin=subprocess.DEVNULL, check=False)
+    assert r.returncode == 0 and str(folder) in r.stdout, r
 
 
 def test_a_new_start_keeps_jobs_and_their_output(rig):
@@ -407,7 +505,7 @@ def test_many_jobs_leak_nothing(rig):
 
 @pytest.mark.parametrize("words, why", [
     (["--rdzv=10.9.8.7"], "needs a token"), ([], "--service needs --rdzv"), (["--rdzv=localhost", "./x"], "takes no program"),
-    (["--rdzv=localhost", "--nnodes=2"], "--nnodes is a job's"), (["--rdzv=localhost", "--token-file=/not/there"], "cannot be read"),
+    (["--rdzv=localhost", "--nnodes=2"], "--nnodes is a job's"), (["--rdzv=localhost", "--token-file=/not/there"], "cannot be read.*copy the server's file"),
     (["--rdzv=localhost", "--slots=0"], "--slots"), (["--rdzv=localhost", "--log-bytes=2G", "--log-bytes-all=1G"], "--log-bytes")])
 def test_bad_usage_gets_a_sentence(words, why):
     r = subprocess.run([program("node-agent"), "--service", *words], capture_output=True, text=True, timeout=PATIENCE)

@@ -692,6 +692,34 @@ static void test_owner_gone_kills_at_once(void **state)
     join_and_start(&s, 600000);
     give(&s, (struct life_event){.type = LIFE_EV_OWNER_GONE});
     TOLD(&s, "failed; kill; ");
+    assert_string_equal(s.life.cause.message, "its launching process was killed");
+    end(&s);
+}
+
+/* Who was told to leave could go on: that is no failure of the node, whatever the words for it. */
+static void test_the_owners_words_are_the_cause(void **state)
+{
+    (void)state;
+    struct story s;
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){.type = LIFE_EV_OWNER_GONE, .text = "on request"});
+    TOLD(&s, "failed; kill; ");
+    assert_int_equal(s.life.cause.kind, MU_CAUSE_NODE_LEFT);
+    assert_string_equal(s.life.cause.message, "on request");
+    end(&s);
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){
+                 .type = LIFE_EV_SIGNAL, .signo = 15, .by_owner = true, .text = "it died"});
+    TOLD(&s, "failed; signal 15; ");
+    assert_int_equal(s.life.cause.kind, MU_CAUSE_NODE_LEFT);
+    assert_string_equal(s.life.cause.message, "it died");
+    end(&s);
+    begin(&s);
+    join_and_start(&s, 600000);
+    give(&s, (struct life_event){.type = LIFE_EV_SIGNAL, .signo = 15, .text = "stuck"});
+    assert_int_equal(s.life.cause.kind, MU_CAUSE_NODE_FAILED);
     end(&s);
 }
 
@@ -1004,6 +1032,7 @@ int main(void)
         cmocka_unit_test(test_a_hung_worker_ends_the_round_as_a_failure),
         cmocka_unit_test(test_stacks_are_taken_before_a_hung_round_is_stopped),
         cmocka_unit_test(test_owner_gone_kills_at_once),
+        cmocka_unit_test(test_the_owners_words_are_the_cause),
         cmocka_unit_test(test_no_server_is_given_up_in_time_with_the_last_error),
         cmocka_unit_test(test_what_takes_our_hello_and_says_nothing_is_no_server),
         cmocka_unit_test(test_a_server_that_answers_is_not_given_up_however_short_the_time_out),

@@ -37,6 +37,7 @@ static struct built build(const char *json,
                                .visible = visible,
                                .user = "me",
                                .home = "/home/me",
+                               .service_pid = 77,
                                .environment = own_env};
     b.code = spec_read(mu_str_of(json, strlen(json)), &b.spec, &b.err);
     if (b.code == 0)
@@ -103,6 +104,7 @@ static void test_the_environment_is_the_submissions_over_a_clean_one(void **stat
     assert_string_equal(value(b.envp, "LANG"), "de");
     assert_string_equal(value(b.envp, "HOME"), "/home/me");
     assert_string_equal(value(b.envp, "USER"), "me");
+    assert_string_equal(value(b.envp, "MUSTER_SERVICE_PID"), "77");
     assert_string_equal(value(b.envp, "PATH"), "/bin:/usr/bin");
     assert_string_equal(value(b.envp, "CUDA_VISIBLE_DEVICES"), "1,3");
     assert_string_not_equal(value(b.envp, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), "x");
