@@ -544,9 +544,9 @@ static const char *env_here(void *arg, const char *name)
     return getenv(name);
 }
 
-/* Agents need the token that was named here, in a file of the same name on their hosts: agents start
- * in another folder than this, so the name is made a whole one. One that merely lies here is not
- * passed on: it need not lie there. */
+/* Agents need the token that was named here, in a file of the same name on their hosts: agents
+ * start in another folder than this, so the name is made a whole one. One that merely lies here is
+ * not passed on: it need not lie there. */
 static int find_token(struct hosts_run *r, char *file, struct mu_err *err)
 {
     struct mu_token token;
