@@ -304,7 +304,7 @@ static void on_welcome(struct svc_book *b, struct svc_out *out)
             e->told_seq = b->seq + 1;
     }
     put(out, SVC_ACT_HAS, -1);
-    if (b->draining)
+    if (b->draining || b->stopping)
         put(out, SVC_ACT_DRAINS, -1);
 }
 
@@ -351,6 +351,8 @@ static void on_stop(struct svc_book *b, int64_t now_ns, struct svc_out *out)
     enum {
         ENDS = 15 /* SIGTERM */
     };
+    if (!b->stopping && !b->draining && b->welcome && svc_live_count(b) > 0)
+        put(out, SVC_ACT_DRAINS, -1); /* Nothing new is placed here meanwhile. */
     b->stopping = true;
     for (int32_t i = 0; i < SVC_JOBS_MAX; i++)
         if (is_live(&b->entries[i]))

@@ -212,7 +212,8 @@ static void test_a_service_leaves_when_the_last_job_has(void **state)
     int32_t a = assign("a", 1, 1);
     int32_t b = assign("b", 1, 1);
     step(2, (struct svc_event){.type = SVC_EV_STOP});
-    assert_int_equal(out.count, 2);
+    assert_int_equal(out.count, 3);
+    assert_int_equal(out.a[0].type, SVC_ACT_DRAINS); /* Nothing new is placed here meanwhile. */
     assert_has(refused((struct svc_event){.job = "c", .attempt = 1, .nproc = 1}), "stopped");
     end(a, 143);
     assert_int_equal(out.count, 1);
