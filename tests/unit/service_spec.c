@@ -145,7 +145,7 @@ static void test_what_makes_no_sense_gets_a_sentence(void **state)
         {"{\"argv\":[],\"cwd\":\"/\"}", "argv"},
         {"{\"argv\":[1],\"cwd\":\"/\"}", "argv"},
         {"{\"argv\":[\"--standalone\"],\"cwd\":\"/\"}", "argv"},
-        {"{\"argv\":[\"sh\"]}", "cwd"},
+        {"{\"argv\":[\"sh\"],\"cwd\":null}", "cwd"},
         {"{\"argv\":[\"sh\"],\"cwd\":\"tmp\"}", "cwd"},
         {"{\"argv\":[\"sh\"],\"cwd\":\"/\",\"nnodes\":\"2 --rdzv=evil\"}", "nnodes"},
         {"{\"argv\":[\"sh\"],\"cwd\":\"/\",\"nnodes\":2}", "nnodes"},
@@ -164,6 +164,9 @@ static void test_what_makes_no_sense_gets_a_sentence(void **state)
         assert_has(b.err.msg, cases[i].part);
         drop(&b);
     }
+    struct built own = build("{\"argv\":[\"sh\"]}", NULL, 0, 0, NULL);
+    assert_int_equal(own.code, 0); /* The folder is the service's own. */
+    drop(&own);
 }
 
 int main(void)
