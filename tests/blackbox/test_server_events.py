@@ -155,7 +155,10 @@ def test_who_reads_slowly_gets_only_the_newest_and_holds_nobody_up(server, event
     memory = mulib.memory_kb(server.process.pid)
     slow.start()
     last = slow.wait(over, "the slow one sees the end", timeout=60)
-    assert slow.count() < quick.count() and last.number == quick.events[-1].number, (slow.count(), quick.count())
+    end = time.monotonic() + mulib.PATIENCE  # The last one may be on its way to the quick one.
+    while quick.events[-1].number < last.number and time.monotonic() < end:
+        time.sleep(0.01)
+    assert slow.count() < quick.count() and last.number <= quick.events[-1].number, (slow.count(), quick.count())
     assert memory < 64 * 1024 or mulib.is_sanitized(), memory
 
 

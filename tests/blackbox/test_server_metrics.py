@@ -77,7 +77,8 @@ def test_promtool_has_nothing_to_say(server):
 def test_values_are_those_of_what_was_done(server):
     before = time.time()
     a, b, store = busy(server)
-    got = wait_sample(server, 'muster_stale_messages_total{message="exited"}', lambda v: v == 1)
+    wait_sample(server, 'muster_stale_messages_total{message="exited"}', lambda v: v == 1)
+    got = wait_sample(server, 'muster_phase_seconds_count{phase="first_step"}', lambda v: v == 1)
     want = {
         "muster_agents": 2, 'muster_jobs{state="running"}': 1, 'muster_jobs{state="gathering"}': 0,
         'muster_nodes{state="running"}': 2, 'muster_workers{state="running"}': 4, "muster_rounds_started_total": 2,
