@@ -40,6 +40,7 @@ def busy(server):
     a, b = pair(server, max_restarts=3)
     b.failed(kind="worker_signal", signo=9, pid=12)
     again(a, b)
+    wait_sample(server, 'muster_workers{state="running"}', lambda v: v == 4)  # Both have said so, each on a connection of its own.
     a.send("exited", round=1, local_rank=0)  # Of a round that is over.
     a.send("beat", round=2, steps=[3, 3])
     a.expect("beat")
