@@ -69,10 +69,15 @@ static void for_each_listener(bool (*each)(void *arg, const struct listener *l),
         FILE *f = fopen(tables[t], "re");
         if (f == NULL)
             continue;
-        while (go_on && fgets(line, sizeof line, f) != NULL) {
+        bool heading = true; /* Listeners stand first: tens of thousands of others may follow. */
+        bool listens = true;
+        while (go_on && listens && fgets(line, sizeof line, f) != NULL) {
             struct listener l;
-            if (read_listener(line, &l))
+            listens = read_listener(line, &l);
+            if (listens)
                 go_on = each(arg, &l);
+            listens = listens || heading;
+            heading = false;
         }
         (void)fclose(f);
     }
