@@ -640,6 +640,14 @@ void link_set_port(struct link *l, uint16_t port)
     l->server.port = port;
 }
 
+void link_gather(struct link *l, bool on)
+{
+    uv_os_fd_t fd = -1;
+    int value = on;
+    if (l->state == LINK_UP && uv_fileno((const uv_handle_t *)l->tcp, &fd) == 0)
+        (void)setsockopt(fd, IPPROTO_TCP, TCP_CORK, &value, sizeof value);
+}
+
 size_t link_unsent(const struct link *l)
 {
     return l->unsent;

@@ -58,6 +58,10 @@ void link_hold(struct link *l, bool held);
  * is). */
 void link_send(struct link *l, const struct ctl_msg *m);
 
+/* While it is on, messages are put together for as few packets as will do: who reads gets them in
+ * one go. For a moment only. */
+void link_gather(struct link *l, bool on);
+
 /* Bytes that the server has not taken yet. */
 size_t link_unsent(const struct link *l);
 

@@ -488,6 +488,11 @@ static void on_message(void *arg, const struct ctl_msg *m)
     take_message(s, m);
 }
 
+static void gather(void *arg, bool on)
+{
+    link_gather(((struct service *)arg)->link, on);
+}
+
 static bool has_room(void *arg)
 {
     const struct service *s = arg;
@@ -788,6 +793,7 @@ static int make_parts(struct service *s, struct mu_err *err)
     s->tails.is_live = is_live;
     s->logs.on_gone = on_gone;
     s->logs.on_trouble = on_log_trouble;
+    s->tails.gather = gather;
     s->tails.has_room = has_room;
     s->tails.send = send_output;
     if (runs_init(&s->runs) < 0 || tails_init(&s->tails, &s->loop) < 0)

@@ -262,6 +262,7 @@ static void on_turn(uv_timer_t *timer)
     bool more = false;
     bool full = false;
     t->in_turn = true;
+    t->gather(t->arg, true); /* Else lines that were written together arrive between others'. */
     for (struct tail **at = &t->first; *at != NULL && !t->dropped;) {
         struct tail *r = *at;
         enum turn turn = r->idle ? TURN_WAITS : take_turn(t, r);
@@ -272,6 +273,7 @@ static void on_turn(uv_timer_t *timer)
         else
             at = &r->next;
     }
+    t->gather(t->arg, false);
     t->in_turn = false;
     if (t->dropped) {
         t->dropped = false;

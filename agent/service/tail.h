@@ -27,6 +27,7 @@ struct tails {
     char *buffer;
     void *arg;
     bool (*is_live)(void *arg, const char *job); /* More may come. */
+    void (*gather)(void *arg, bool on);          /* What is sent meanwhile goes out together. */
     bool (*has_room)(void *arg);                 /* The connection takes more. */
     void (*send)(void *arg, const struct ctl_msg *m);
 };
