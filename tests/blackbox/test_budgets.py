@@ -238,6 +238,7 @@ def test_messages_of_a_round_that_is_over_change_nothing_and_are_counted(server)
         for n in j["nodes"]:
             del n["heard_ms_ago"]
     assert before == after
+    server.log.wait(r"job\.stale")  # It is read by a thread of its own.
     lines = [line for line in server.log.lines if "job.stale" in line]
     assert re.search(r'job=job node="n1" msg=reached round=1 live_round=2 left_out=0', lines[0]), lines
     assert 0 < len(lines) < len(KINDS), "the line is rate-limited"
