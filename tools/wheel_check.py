@@ -52,7 +52,7 @@ def look(wheel):
         if needed and "/scripts/" in name and "$ORIGIN/../lib/muster" not in tags(elf, "DT_RPATH"):
             faults.append("%s has no DT_RPATH to ../lib/muster: build it with MUSTER_BUNDLE" % name)
         library = os.path.basename(name)
-        if LIBRARIES in name and not re.match(r"muster-\w+\.so$", library) and not any("%s: Debian source package" % library in s for s in sources):
+        if LIBRARIES in name and not re.match(r"muster-(\w+\.so|doctor)$", library) and not any("%s: Debian source package" % library in s for s in sources):
             faults.append("%s has no licence beside it" % name)
     return faults, newest, machine
 
