@@ -69,16 +69,11 @@ static void for_each_listener(bool (*each)(void *arg, const struct listener *l),
         FILE *f = fopen(tables[t], "re");
         if (f == NULL)
             continue;
-        bool heading = true; /* Listeners stand first: tens of thousands of others may follow. */
-        bool listens = true;
-        while (go_on && listens && fgets(line, sizeof line, f) != NULL) {
-            struct listener l;
-            listens = read_listener(line, &l);
-            if (listens)
-                go_on = each(arg, &l);
-            listens = listens || heading;
-            heading = false;
-        }
+        struct listener l;
+        bool more = fgets(line, sizeof line, f) != NULL; /* The heading. */
+        /* Listeners stand first: tens of thousands of others may follow. */
+        while (more && go_on && fgets(line, sizeof line, f) != NULL && read_listener(line, &l))
+            go_on = each(arg, &l);
         (void)fclose(f);
     }
 }

@@ -291,9 +291,12 @@ int mu_parse_endpoint(const char *text,
     return 0;
 }
 
-static bool is_hex(char c)
+int mu_hex_digit(char c)
 {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
 /* As inet_aton() reads one of its up to four parts: decimal, octal or, with 0x, hexadecimal. */
@@ -301,7 +304,7 @@ static bool is_number(const char *p, size_t n, bool *ret_plain)
 {
     bool hex = n > 2 && p[0] == '0' && (p[1] == 'x' || p[1] == 'X');
     for (size_t i = hex ? 2 : 0; i < n; i++)
-        if (hex ? !is_hex(p[i]) : p[i] < '0' || p[i] > '9')
+        if (hex ? mu_hex_digit(p[i]) < 0 : p[i] < '0' || p[i] > '9')
             return false;
     *ret_plain = !hex && n <= 3 && (n == 1 || p[0] != '0') && (n < 3 || memcmp(p, "255", 3) <= 0);
     return true;

@@ -39,6 +39,9 @@ int mu_parse_span(const char *text,
 #define MU_SPAN_BYTES 32
 const char *mu_span_text(int64_t ms, bool apart, char *buf);
 
+/* The value of a hexadecimal digit; -1: it is none. */
+int mu_hex_digit(char c);
+
 /* Bytes: "4096", "64K", "8M", "1G" (powers of 1024). */
 int mu_parse_bytes(const char *text,
                    uint64_t min,

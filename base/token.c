@@ -10,19 +10,11 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/parse.h"
 #include "base/str.h"
 
-#define CREDENTIAL "muster-token"
 #define CREDENTIALS "/run/credentials" /* Where systemd has those of its services. */
 #define PATH_BYTES 4096
-
-static int digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
 
 static const char *shown(const char *path, char *dst, size_t cap)
 {
@@ -60,11 +52,11 @@ static int take(const char *text, size_t n, struct mu_token *ret)
 {
     bool good = n == MU_TOKEN_DIGITS || (n == MU_TOKEN_DIGITS + 1 && text[n - 1] == '\n');
     for (size_t i = 0; good && i < MU_TOKEN_DIGITS; i++)
-        good = digit(text[i]) >= 0;
+        good = mu_hex_digit(text[i]) >= 0;
     if (!good)
         return -EINVAL;
     for (size_t i = 0; i < MU_TOKEN_DIGITS; i++)
-        ret->text[i] = "0123456789abcdef"[digit(text[i])];
+        ret->text[i] = "0123456789abcdef"[mu_hex_digit(text[i])];
     ret->text[MU_TOKEN_DIGITS] = '\0';
     return 0;
 }
@@ -120,13 +112,13 @@ int mu_token_read_daemon(const char *named,
     }
     if (credentials == NULL || credentials[0] != '/')
         return 0;
-    int n = snprintf(path, sizeof path, "%s/%s", credentials, CREDENTIAL);
+    int n = snprintf(path, sizeof path, "%s/%s", credentials, MU_TOKEN_CREDENTIAL);
     if (n < 0 || (size_t)n >= sizeof path)
         return 0;
     if (access(path, F_OK) < 0 && errno == ENOENT)
         return 0; /* A unit that names a credential runs without one where there is none. */
     int r = read_file(path, true, ret, err);
-    return r < 0 ? (mu_err_wrap(err, "the credential " CREDENTIAL), r) : 0;
+    return r < 0 ? (mu_err_wrap(err, "the credential " MU_TOKEN_CREDENTIAL), r) : 0;
 }
 
 int mu_random_digits(size_t n, char *ret, struct mu_err *err)
@@ -179,7 +171,8 @@ void mu_token_bytes(const struct mu_token *t, unsigned char ret[MU_TOKEN_BYTES])
 {
     MU_ASSERT(mu_token_is_set(t));
     for (size_t i = 0; i < MU_TOKEN_BYTES; i++)
-        ret[i] = (unsigned char)(digit(t->text[2 * i]) << 4 | digit(t->text[2 * i + 1]));
+        ret[i] =
+            (unsigned char)(mu_hex_digit(t->text[2 * i]) << 4 | mu_hex_digit(t->text[2 * i + 1]));
 }
 
 bool mu_secret_equal(const char *a, const char *b, size_t n)

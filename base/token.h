@@ -9,6 +9,7 @@
 #include "base/err.h"
 
 #define MU_TOKEN_BYTES 32
+#define MU_TOKEN_CREDENTIAL "muster-token" /* Its name among systemd's. */
 #define MU_TOKEN_DIGITS 64
 
 /* Behind the sentence of a file that is not there: two tokens in one cluster do not meet. */

@@ -100,12 +100,8 @@ int cli_http_unauthorized(const struct cli_http *h, struct mu_err *err)
     return cli_token_wanted(h->where, h->token_file, err);
 }
 
-void *cli_http_handle(const struct cli_http *h)
-{
-    return h->curl;
-}
-
-int cli_http_explain(struct cli_http *h, int code, int64_t timeout_ns, struct mu_err *err)
+/* Why a transfer failed, by libcurl's code: a negative errno and its sentence. */
+static int explain(struct cli_http *h, int code, int64_t timeout_ns, struct mu_err *err)
 {
     const char *why = h->why[0] != '\0' ? h->why : curl_easy_strerror((CURLcode)code);
     long sys = 0;
@@ -149,7 +145,7 @@ static int perform(struct cli_http *h,
     (void)curl_easy_setopt(h->curl, CURLOPT_TIMEOUT_MS, ms > 0 ? ms : 1);
     CURLcode code = curl_easy_perform(h->curl);
     if (code != CURLE_OK)
-        return cli_http_explain(h, (int)code, timeout_ns, err);
+        return explain(h, (int)code, timeout_ns, err);
     (void)curl_easy_getinfo(h->curl, CURLINFO_RESPONSE_CODE, ret);
     return 0;
 }
@@ -165,6 +161,30 @@ int cli_http_look(struct cli_http *h,
     return perform(h, path, timeout_ns, body, ret, err);
 }
 
+/* A body of the type that `fields` tell, or none. Afterwards the handle asks with GET again. */
+static int send_body(struct cli_http *h,
+                     const char *method,
+                     const char *path,
+                     struct curl_slist *fields,
+                     struct mu_str request,
+                     int64_t timeout_ns,
+                     struct mu_buf *body,
+                     long *ret,
+                     struct mu_err *err)
+{
+    (void)curl_easy_setopt(h->curl, CURLOPT_POST, 1L);
+    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, method);
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, request.n > 0 ? request.p : "");
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request.n);
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, fields);
+    int r = perform(h, path, timeout_ns, body, ret, err);
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, NULL);
+    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, "");
+    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, NULL);
+    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPGET, 1L);
+    return r;
+}
+
 int cli_http_send(struct cli_http *h,
                   const char *method,
                   const char *path,
@@ -174,18 +194,8 @@ int cli_http_send(struct cli_http *h,
                   long *ret,
                   struct mu_err *err)
 {
-    (void)curl_easy_setopt(h->curl, CURLOPT_POST, 1L);
-    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, method);
-    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, request != NULL ? request->p : "");
-    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE,
-                           (curl_off_t)(request != NULL ? request->n : 0));
-    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, h->json);
-    int r = perform(h, path, timeout_ns, body, ret, err);
-    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, NULL);
-    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, "");
-    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, NULL);
-    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPGET, 1L);
-    return r;
+    struct mu_str text = request != NULL ? mu_str_of(request->p, request->n) : mu_str_of("", 0);
+    return send_body(h, method, path, h->json, text, timeout_ns, body, ret, err);
 }
 
 int cli_http_post(struct cli_http *h,
@@ -195,10 +205,7 @@ int cli_http_post(struct cli_http *h,
                   long *ret,
                   struct mu_err *err)
 {
-    (void)curl_easy_setopt(h->curl, CURLOPT_POST, 1L);
-    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, "");
-    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE, 0L);
-    return perform(h, path, timeout_ns, body, ret, err);
+    return send_body(h, "POST", path, NULL, mu_str_of("", 0), timeout_ns, body, ret, err);
 }
 
 int cli_http_octets(struct cli_http *h,
@@ -211,16 +218,7 @@ int cli_http_octets(struct cli_http *h,
                     struct mu_err *err)
 {
     struct curl_slist *fields = curl_slist_append(NULL, "Content-Type: application/octet-stream");
-    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, fields);
-    (void)curl_easy_setopt(h->curl, CURLOPT_POST, 1L);
-    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, method);
-    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, request.n > 0 ? request.p : "");
-    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request.n);
-    int r = perform(h, path, timeout_ns, body, ret, err);
-    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPHEADER, NULL);
-    (void)curl_easy_setopt(h->curl, CURLOPT_CUSTOMREQUEST, NULL);
-    (void)curl_easy_setopt(h->curl, CURLOPT_POSTFIELDS, "");
-    (void)curl_easy_setopt(h->curl, CURLOPT_HTTPGET, 1L);
+    int r = send_body(h, method, path, fields, request, timeout_ns, body, ret, err);
     curl_slist_free_all(fields);
     return r;
 }
@@ -341,7 +339,7 @@ enum cli_flow cli_stream_wait(
         return CLI_FLOWS;
     if (m->data.result == CURLE_OK)
         return CLI_ENDED;
-    (void)cli_http_explain(st->h, (int)m->data.result, st->connect_ns, err);
+    (void)explain(st->h, (int)m->data.result, st->connect_ns, err);
     return CLI_BROKEN;
 }
 

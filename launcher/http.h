@@ -87,11 +87,6 @@ enum cli_flow cli_stream_wait(
 /* HTTP status of the answer; 0 before its head has come. */
 long cli_stream_status(const struct cli_stream *st);
 
-/* For streams (stream.c): libcurl's handle, whose options they copy; and why a transfer failed, by
- * libcurl's code: a negative errno and its sentence. */
-void *cli_http_handle(const struct cli_http *h);
-int cli_http_explain(struct cli_http *h, int code, int64_t timeout_ns, struct mu_err *err);
-
 /* Append text as it stands in a URL. */
 void cli_http_escape(const struct cli_http *h, struct mu_buf *b, const char *text);
 

@@ -87,10 +87,9 @@ static int take_fields(struct spec *s, struct mu_err *err)
         if (!cJSON_IsString(item) || item->string[0] == '\0' || strchr(item->string, '=') != NULL)
             return bad(err, "env holds something else than names with texts");
     }
-    s->cwd = text_of(s->json, "cwd");
-    if (s->cwd == NULL && cJSON_GetObjectItemCaseSensitive(s->json, "cwd") == NULL)
-        s->cwd = "."; /* The service's own. */
-    if (s->cwd == NULL || (s->cwd[0] != '/' && strcmp(s->cwd, ".") != 0))
+    bool has_cwd = cJSON_GetObjectItemCaseSensitive(s->json, "cwd") != NULL;
+    s->cwd = has_cwd ? text_of(s->json, "cwd") : "."; /* The service's own. */
+    if (has_cwd && (s->cwd == NULL || s->cwd[0] != '/'))
         return bad(err, "cwd is no absolute path");
     s->nnodes = cJSON_IsString(nnodes) ? nnodes->valuestring : nnodes == NULL ? "1" : "";
     if (!is_nodes(s->nnodes))

@@ -39,7 +39,7 @@ int trust_find(
     ret[0] = '\0';
     if (given != NULL)
         r = put_absolute(given, ret, cap);
-    else if (folder != NULL && (size_t)snprintf(ret, cap, "%s/muster-token", folder) >= cap)
+    else if (folder != NULL && (size_t)snprintf(ret, cap, "%s/" MU_TOKEN_CREDENTIAL, folder) >= cap)
         r = -ENAMETOOLONG;
     if (r < 0)
         return mu_err_set(err, r, "--token-file: its absolute path: %s", strerror(-r));

@@ -142,7 +142,7 @@ int32_t doc_peer(uint32_t count, uint32_t round, uint32_t me)
     return peer < count ? (int32_t)peer : -1;
 }
 
-static const cJSON *look_at(const struct doc_case *c, uint32_t from, uint32_t to)
+const cJSON *doc_look_at(const struct doc_case *c, uint32_t from, uint32_t to)
 {
     const cJSON *look = NULL;
     cJSON_ArrayForEach(look, c->looks[from])
@@ -169,7 +169,7 @@ static struct doc_typical typical_of(const struct doc_case *c)
     double *v = mu_alloc(mu_mem_default(), (most + 1) * sizeof *v);
     for (uint32_t i = 0; v != NULL && i < c->count; i++)
         for (uint32_t k = 0; k < c->count; k++) {
-            const cJSON *look = i != k ? look_at(c, i, k) : NULL;
+            const cJSON *look = i != k ? doc_look_at(c, i, k) : NULL;
             const cJSON *link = cJSON_GetObjectItemCaseSensitive(look, "link");
             if (look != NULL && !doc_is(look, "same_machine") &&
                 doc_num(link, "bytes_per_s", &v[t.pairs], NULL))
@@ -219,7 +219,7 @@ static void judge_pair(const struct doc_case *c,
                        const struct doc_typical *typical,
                        struct doc_findings *out)
 {
-    const cJSON *look = look_at(c, a, b);
+    const cJSON *look = doc_look_at(c, a, b);
     if (c->nodes[a] == NULL || c->nodes[b] == NULL || c->looks[a] == NULL)
         return; /* Said of the node, once. */
     for (size_t k = 0; k < doc_pair_row_count; k++) {

@@ -66,6 +66,9 @@ const char *doc_node_name(const struct doc_case *c, int32_t node, char *buf);
 uint32_t doc_rounds(uint32_t count);
 int32_t doc_peer(uint32_t count, uint32_t round, uint32_t me);
 
+/* What node `from` found when it looked at `to`; NULL: nothing. */
+const cJSON *doc_look_at(const struct doc_case *c, uint32_t from, uint32_t to);
+
 /* --- the tables, each in a file of its own --- */
 
 typedef enum doc_level doc_node_fn(const cJSON *node, struct doc_said *s);

@@ -128,21 +128,9 @@ struct doc_link {
     double latency_us;
 };
 
-static const cJSON *look_at(const struct doc_case *c, uint32_t from, uint32_t to)
-{
-    const cJSON *look = NULL;
-    cJSON_ArrayForEach(look, c->looks[from])
-    {
-        double at = -1;
-        if (doc_num(look, "to", &at, NULL) && at == (double)to)
-            return look;
-    }
-    return NULL;
-}
-
 static bool link_of(const struct doc_case *c, uint32_t from, uint32_t to, struct doc_link *ret)
 {
-    const cJSON *l = cJSON_GetObjectItemCaseSensitive(look_at(c, from, to), "link");
+    const cJSON *l = cJSON_GetObjectItemCaseSensitive(doc_look_at(c, from, to), "link");
     *ret = (struct doc_link){.from = from, .to = to};
     return from != to && l != NULL && doc_num(l, "bytes_per_s", &ret->bytes_per_s, NULL) &&
            doc_num(l, "latency_us", &ret->latency_us, NULL);
@@ -311,7 +299,7 @@ static void add_links(cJSON *to, const struct doc_case *c)
     cJSON *list = cJSON_AddArrayToObject(to, "pairs");
     for (uint32_t i = 0; !c->local && i < c->count; i++)
         for (uint32_t k = 0; k < c->count; k++) {
-            const cJSON *look = i != k ? look_at(c, i, k) : NULL;
+            const cJSON *look = i != k ? doc_look_at(c, i, k) : NULL;
             if (look == NULL)
                 continue;
             cJSON *o = cJSON_CreateObject();

@@ -153,26 +153,30 @@ void http_stop(struct srv *s)
     s->http = NULL;
 }
 
+/* With the loop's next turn. */
+static void run_soon(struct srv *s)
+{
+    (void)uv_timer_start(&s->http_timer, on_timer, 0, 0);
+}
+
 void http_let_go(struct srv *s, uint64_t safe)
 {
-    if (s->http == NULL)
-        return;
-    s->http->let_go(s->http_daemon, safe);
-    (void)uv_timer_start(&s->http_timer, on_timer, 0, 0);
+    if (s->http != NULL && s->http->let_go(s->http_daemon, safe))
+        run_soon(s);
 }
 
 int http_stream_write(struct srv *s, struct srv_http_stream *st, const void *p, size_t n)
 {
     int e = s->http->write(st, p, n);
     if (e == 0)
-        (void)uv_timer_start(&s->http_timer, on_timer, 0, 0);
+        run_soon(s);
     return e;
 }
 
 void http_stream_end(struct srv *s, struct srv_http_stream *st)
 {
     s->http->end(st);
-    (void)uv_timer_start(&s->http_timer, on_timer, 0, 0);
+    run_soon(s);
 }
 
 size_t http_stream_unsent(const struct srv *s, const struct srv_http_stream *st)

@@ -13,6 +13,7 @@
 #include "base/addr.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/parse.h"
 #include "base/str.h"
 #include "rendezvous/server/page.h"
 
@@ -170,13 +171,17 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
         (void)MHD_add_response_header(r, name, value);
 }
 
-static const struct srv_http_answer too_many_streams = {
-    .status = 503,
-    .content_type = "application/json; charset=utf-8",
-    .body = "{\"error\":\"too many streams are open already: close one, or try again later\"}\n",
-    .body_bytes = sizeof "{\"error\":\"too many streams are open already: close one, or try again "
-                         "later\"}\n" -
-                  1};
+/* What the module says by itself. */
+#define SENTENCE(code, text)                                                                       \
+    {                                                                                              \
+        .status = (code), .content_type = "application/json; charset=utf-8",                       \
+        .body = "{\"error\":\"" text "\"}\n",                                                      \
+        .body_bytes = sizeof "{\"error\":\"" text "\"}\n" - 1                                      \
+    }
+
+static const struct srv_http_answer too_many_streams =
+    SENTENCE(503, "too many streams are open already: close one, or try again later");
+static const struct srv_http_answer body_too_large = SENTENCE(413, "a request may have 1 MiB");
 
 static enum MHD_Result
 answer(struct srv_http *h, struct MHD_Connection *connection, const struct srv_http_answer *a)
@@ -251,14 +256,6 @@ static void fill_request(struct MHD_Connection *connection,
         .query = query};
 }
 
-static int digit(char c)
-{
-    return c >= '0' && c <= '9'   ? c - '0'
-           : c >= 'a' && c <= 'f' ? c - 'a' + 10
-           : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                  : -1;
-}
-
 /* As the library's own, but for %00, which stays as it is: a text that ended there would name
  * another key than the one that was meant. */
 static size_t unescape(void *arg, struct MHD_Connection *connection, char *text)
@@ -267,8 +264,8 @@ static size_t unescape(void *arg, struct MHD_Connection *connection, char *text)
     (void)arg;
     (void)connection;
     for (const char *from = text; *from != '\0'; from++) {
-        int high = from[0] == '%' ? digit(from[1]) : -1;
-        int low = high >= 0 ? digit(from[2]) : -1;
+        int high = from[0] == '%' ? mu_hex_digit(from[1]) : -1;
+        int low = high >= 0 ? mu_hex_digit(from[2]) : -1;
         bool coded = low >= 0 && (high > 0 || low > 0);
         unsigned byte = coded ? (unsigned)high << 4 | (unsigned)low : (unsigned char)*from;
         *to++ = (char)byte;
@@ -303,12 +300,6 @@ static void take_body(struct asked *q, const char *upload, size_t n)
         mu_buf_fini(&q->body);
 }
 
-static const struct srv_http_answer body_too_large = {
-    .status = 413,
-    .content_type = "application/json; charset=utf-8",
-    .body = "{\"error\":\"a request may have 1 MiB\"}\n",
-    .body_bytes = sizeof "{\"error\":\"a request may have 1 MiB\"}\n" - 1};
-
 /* --- answers that wait --- */
 
 static void hold(struct srv_http *h,
@@ -324,8 +315,9 @@ static void hold(struct srv_http *h,
     MHD_suspend_connection(connection);
 }
 
-static void let_go(struct srv_http *h, uint64_t safe)
+static bool let_go(struct srv_http *h, uint64_t safe)
 {
+    bool any = false;
     struct asked *asked = NULL;
     struct asked *next = NULL;
     DL_FOREACH_SAFE(h->held, asked, next)
@@ -335,7 +327,9 @@ static void let_go(struct srv_http *h, uint64_t safe)
         DL_DELETE(h->held, asked);
         asked->holds = false;
         MHD_resume_connection(asked->connection); /* The library asks for the answer anew. */
+        any = true;
     }
+    return any;
 }
 
 static void forget_asked(struct srv_http *h, struct asked *asked)
@@ -479,7 +473,7 @@ static void stop(struct srv_http *h)
     {
         wake(st); /* The library does not close who is suspended. */
     }
-    let_go(h, UINT64_MAX);
+    (void)let_go(h, UINT64_MAX);
     if (h->daemon != NULL)
         MHD_stop_daemon(h->daemon);
     mu_mem_free(mu_mem_default(), h);

@@ -4,12 +4,13 @@
 #ifndef MUSTER_RENDEZVOUS_HTTP_MODULE_H
 #define MUSTER_RENDEZVOUS_HTTP_MODULE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
 /* Raised when anything below changes: a module of another build is refused. */
-#define SRV_HTTP_ABI 6
+#define SRV_HTTP_ABI 7
 #define SRV_HTTP_SYMBOL "muster_http_module"
 
 /* A request's body; what is larger gets 413. */
@@ -91,8 +92,8 @@ struct srv_http_module {
     int64_t (*run)(struct srv_http *h);
     /* Close every connection and free. */
     void (*stop)(struct srv_http *h);
-    /* Answers that are held up to this number go out. */
-    void (*let_go)(struct srv_http *h, uint64_t safe);
+    /* Answers that are held up to this number go out. Returns whether there were any. */
+    bool (*let_go)(struct srv_http *h, uint64_t safe);
     /* Append to a stream; goes out with the next run(). Returns 0, -ENOBUFS when the reader has
      * left SRV_HTTP_STREAM_BYTES_MAX unread, -ENOMEM; nothing of `p` is taken then. */
     int (*write)(struct srv_http_stream *st, const void *p, size_t n);

@@ -630,8 +630,6 @@ srv_serve_fn metrics_serve;
 
 /* --- openapi.c --- */
 /* GET /openapi.json: docs/openapi.json, as it was when this was built. */
-extern const unsigned char srv_openapi[];
-extern const size_t srv_openapi_bytes;
 srv_serve_fn openapi_serve;
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include <rendezvous/server/page_data.h> /* Made by page/embed.cmake. */
+#include <rendezvous/server/page_data.h> /* Made by embed.cmake. */
 
 #include "base/check.h"
 
