@@ -87,8 +87,9 @@ int cli_token_wanted(const char *where, const char *file, struct mu_err *err)
                           where, file);
     own_file(own);
     return mu_err_set(err, -EACCES,
-                      "%.40s wants its token, and there is none in %.60s or " SYSTEM_FILE
-                      ": copy the server's token file (muster token new made it) there",
+                      "%.36s wants its token, and there is none in %.48s or " SYSTEM_FILE
+                      ": copy the server's token file there, or name a copy with "
+                      "--token-file=FILE",
                       where, own[0] != '\0' ? own : "--token-file");
 }
 

@@ -563,7 +563,7 @@ def test_who_only_looks_says_the_token_where_it_is_asked_for(start_server, tmp_p
     there = f"--rdzv=127.0.0.1:{server.port}"
     assert muster("status", there, "--token-file", path).returncode == 0
     r = muster("status", there)
-    assert r.returncode == 1 and b"copy the server's token file (muster token new made it) there" in r.stderr
+    assert r.returncode == 1 and b"copy the server's token file there, or name a copy with --token-file=FILE" in r.stderr
 
 
 # --- the store over HTTP ---
