@@ -251,6 +251,59 @@ static void test_results_are_the_same_bits_everywhere(void **state)
         }
 }
 
+/* --- the mean --- */
+
+static float noise(uint32_t rank, size_t i)
+{
+    return (float)((i * 2654435761u + rank * 40503u) % 16777213u) * 1e-3f - 8000.0f;
+}
+
+static void mean_is_right(void *arg, uint32_t rank)
+{
+    const struct story *s = arg;
+    muster_comm *c = s->rig->comms[rank];
+    uint32_t size = s->rig->size;
+    muster_ticket t = 0;
+    float *f = malloc(s->count * sizeof *f);
+    double *d = malloc(s->count * sizeof *d);
+    MU_ASSERT(comm_knows_mean(c) && f != NULL && d != NULL);
+    for (size_t i = 0; i < s->count; i++)
+        d[i] = f[i] = noise(rank, i);
+    need(comm_all_reduce_mean(c, f, s->count, MUSTER_F32, &t, NULL), NULL);
+    wait_for(c, t);
+    need(comm_all_reduce_mean(c, d, s->count, MUSTER_F64, &t, NULL), NULL);
+    wait_for(c, t);
+    for (size_t i = 0; i < s->count; i++) {
+        double sum = 0;
+        for (uint32_t r = 0; r < size; r++)
+            sum += (double)noise(r, i);
+        MU_ASSERT(fabs(d[i] - sum / size) < 1e-9 && fabs((double)f[i] - sum / size) < 4e-3);
+        float halves = noise(0, i) / 2 + noise(1, i) / 2;
+        MU_ASSERT(size != 2 || memcmp(&f[i], &halves, sizeof halves) == 0);
+    }
+    free(f);
+    free(d);
+}
+
+/* Small ones by doubling; large ones of two by an exchange through memory, which divides as it adds
+ * up, else round the ring. */
+static void test_the_mean_is_the_sum_of_what_each_divided(void **state)
+{
+    size_t own = rig_stream_bytes;
+    for (uint32_t n = 1; n <= 5; n++)
+        for (int shared = 0; shared < 2; shared++) {
+            struct rig rig;
+            rig_stream_bytes = shared ? own : 0;
+            rig_open(&rig, n, LONG);
+            for (size_t count = 1; count <= 100001; count += 33333) {
+                struct story s = {.rig = &rig, .count = count};
+                rig_each(&rig, mean_is_right, &s);
+            }
+            rig_close(&rig);
+        }
+    rig_stream_bytes = own;
+}
+
 /* --- tickets --- */
 
 #define FLIGHT 40
@@ -667,6 +720,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operations_give_what_they_should),
         cmocka_unit_test(test_results_are_the_same_bits_everywhere),
+        cmocka_unit_test(test_the_mean_is_the_sum_of_what_each_divided),
         cmocka_unit_test(test_tickets_finish_in_order),
         cmocka_unit_test(test_operations_go_on_while_nobody_waits),
         cmocka_unit_test(test_threads_wait_side_by_side),

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "worker-sdk/src/comm/comm.h"
 #include "worker-sdk/src/ddp/ddp.h"
 
 /* --- a communicator whose peers are made up --- */
@@ -24,6 +25,7 @@ struct muster_comm {
     int reduces;
     int waits;
     bool aborted;
+    bool knows_mean;
     ptrdiff_t reach; /* From an address of the caller to the memory behind it. */
     /* What rank `rank` holds in the n-th gathering, where this rank holds `mine`. */
     uint64_t (*peer)(uint32_t rank, int gathering, size_t at, uint64_t mine);
@@ -81,6 +83,28 @@ int muster_comm_all_reduce(muster_comm *c,
             d[i] *= (double)c->size;
     }
     note(c, "reduce", count);
+    *ret = ++c->last;
+    return 0;
+}
+
+bool comm_knows_mean(const muster_comm *c)
+{
+    return c->knows_mean;
+}
+
+/* The peers hold what this rank holds: it stays. */
+int comm_all_reduce_mean(muster_comm *c,
+                         void *buf,
+                         size_t count,
+                         enum muster_dtype t,
+                         muster_ticket *ret,
+                         struct muster_error *err)
+{
+    (void)buf;
+    (void)t;
+    if (++c->reduces == c->fail_reduce)
+        return refuse(err, -EPIPE, "rank 2 is gone");
+    note(c, "mean", count);
     *ret = ++c->last;
     return 0;
 }
@@ -302,6 +326,35 @@ static void test_gradients_are_divided_before_they_are_summed(void **state)
             assert_memory_equal(&g[k], &want, sizeof want);
         }
     }
+    muster_ddp_close(m.ddp);
+}
+
+/* Then a gradient is handed over as it is, and divided once. */
+static void test_a_communicator_that_divides_is_left_to_do_it(void **state)
+{
+    struct model m = {.comm = {.knows_mean = true}};
+    struct muster_bucket b;
+    (void)state;
+    begin(&m, 3);
+    for (size_t i = PARAMS; i-- > 0;) {
+        float *g = muster_ddp_gradient(m.ddp, i);
+        for (size_t k = 0; k < counts[i]; k++)
+            g[k] = (float)(k + 1);
+        ready(&m, i);
+    }
+    while (muster_ddp_next(m.ddp, &b, &m.err) == 1)
+        ;
+    assert_string_equal(m.comm.log,
+                        "mean 32, mean 64, mean 64, mean 16, wait 1, wait 2, wait 3, wait 4, ");
+    for (size_t i = 0; i < PARAMS; i++) {
+        const float *g = muster_ddp_gradient(m.ddp, i);
+        for (size_t k = 0; k < counts[i]; k++)
+            assert_true(g[k] == (float)(k + 1));
+    }
+    m.comm.fail_reduce = m.comm.reduces + 1;
+    ready(&m, 5);
+    assert_int_equal(muster_ddp_ready(m.ddp, 4, &m.err), -EPIPE);
+    assert_non_null(strstr(m.err.text, "rank 2 is gone"));
     muster_ddp_close(m.ddp);
 }
 
@@ -617,6 +670,7 @@ int main(void)
         cmocka_unit_test(test_ready_in_any_order_reduces_in_the_order_of_buckets),
         cmocka_unit_test(test_a_bucket_is_given_while_later_ones_still_fill),
         cmocka_unit_test(test_gradients_are_divided_before_they_are_summed),
+        cmocka_unit_test(test_a_communicator_that_divides_is_left_to_do_it),
         cmocka_unit_test(test_steps_follow_each_other_and_no_sync_is_silent),
         cmocka_unit_test(test_twice_ready_is_refused),
         cmocka_unit_test(test_a_failing_bucket_is_named_and_ends_the_reducer),

@@ -2,7 +2,8 @@
 # reaches what the shared library does not export.
 set(sdk_src ${PROJECT_SOURCE_DIR}/worker-sdk/src)
 if(TARGET muster_sdk)
-    mu_unit(sdk.ddp SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/sdk_ddp.c ${sdk_src}/ddp/ddp.c ${sdk_src}/ddp/ddp_check.c ${sdk_src}/core/error.c LINK mu_base)
+    mu_unit(sdk.ddp SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/sdk_ddp.c ${sdk_src}/ddp/ddp.c ${sdk_src}/ddp/ddp_check.c
+        ${sdk_src}/comm/tcp_reduce.c ${sdk_src}/core/error.c LINK mu_base)
     mu_unit(sdk.checkpoint SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/sdk_checkpoint.c ${sdk_src}/ddp/checkpoint.c ${sdk_src}/ddp/checkpoint_files.c
         ${sdk_src}/core/error.c LINK mu_base)
     mu_unit(sdk.progress SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/sdk_progress.c ${sdk_src}/agent/progress.c ${sdk_src}/agent/progress_line.c

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/check.h"
 #include "base/mem.h"
 #include "base/shown.h"
 #include "worker-sdk/src/agent/progress_line.h"
@@ -237,7 +238,30 @@ int muster_comm_all_reduce(muster_comm *c,
                            muster_ticket *ret,
                            struct muster_error *err)
 {
-    struct comm_work w = {COMM_ALL_REDUCE, buf, buf, count, t, op, 0};
+    struct comm_work w = {COMM_ALL_REDUCE, buf, buf, count, t, op, 0, false};
+    return submit(c, &w, "all_reduce", ret, err);
+}
+
+bool comm_knows_mean(const muster_comm *c)
+{
+    return c->backend->knows_mean;
+}
+
+int comm_all_reduce_mean(muster_comm *c,
+                         void *buf,
+                         size_t count,
+                         enum muster_dtype t,
+                         muster_ticket *ret,
+                         struct muster_error *err)
+{
+    struct comm_work w = {.kind = COMM_ALL_REDUCE,
+                          .send = buf,
+                          .recv = buf,
+                          .count = count,
+                          .dtype = t,
+                          .op = MUSTER_SUM,
+                          .mean = true};
+    MU_ASSERT(comm_knows_mean(c) && (t == MUSTER_F32 || t == MUSTER_F64));
     return submit(c, &w, "all_reduce", ret, err);
 }
 
@@ -249,7 +273,7 @@ int muster_comm_broadcast(muster_comm *c,
                           muster_ticket *ret,
                           struct muster_error *err)
 {
-    struct comm_work w = {COMM_BROADCAST, buf, buf, count, t, MUSTER_SUM, root};
+    struct comm_work w = {COMM_BROADCAST, buf, buf, count, t, MUSTER_SUM, root, false};
     return submit(c, &w, "broadcast", ret, err);
 }
 
@@ -261,7 +285,7 @@ int muster_comm_all_gather(muster_comm *c,
                            muster_ticket *ret,
                            struct muster_error *err)
 {
-    struct comm_work w = {COMM_ALL_GATHER, NULL, recv, count, t, MUSTER_SUM, 0};
+    struct comm_work w = {COMM_ALL_GATHER, NULL, recv, count, t, MUSTER_SUM, 0, false};
     memcpy(&w.send, &send, sizeof send); /* Nobody writes there in an all-gather. */
     return submit(c, &w, "all_gather", ret, err);
 }
@@ -275,13 +299,13 @@ int muster_comm_reduce_scatter(muster_comm *c,
                                muster_ticket *ret,
                                struct muster_error *err)
 {
-    struct comm_work w = {COMM_REDUCE_SCATTER, send, recv, count, t, op, 0};
+    struct comm_work w = {COMM_REDUCE_SCATTER, send, recv, count, t, op, 0, false};
     return submit(c, &w, "reduce_scatter", ret, err);
 }
 
 int muster_comm_barrier(muster_comm *c, int64_t timeout_ns, struct muster_error *err)
 {
-    struct comm_work w = {COMM_BARRIER, NULL, NULL, 0, MUSTER_U8, MUSTER_SUM, 0};
+    struct comm_work w = {COMM_BARRIER, NULL, NULL, 0, MUSTER_U8, MUSTER_SUM, 0, false};
     muster_ticket t = 0;
     int r = submit(c, &w, "barrier", &t, err);
     return r < 0 ? r : tell_blame(c, c->backend->wait(c->self, t, timeout_ns, err));

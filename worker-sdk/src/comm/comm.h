@@ -22,10 +22,12 @@ struct comm_work {
     enum muster_dtype dtype;
     enum muster_op op;
     uint32_t root;
+    bool mean; /* Of an all-reduce: sums are divided by the number of ranks. */
 };
 
 struct comm_backend {
     const char *name;
+    bool knows_mean; /* It takes comm_work.mean. */
     /* Could it work on this machine? On false, `why` says in a sentence what is missing. */
     bool (*is_there)(struct muster_error *why);
     /* Ends at the deadline; o->timeout_ns is of the waits to come. */
@@ -47,6 +49,17 @@ struct comm_backend {
 
 extern const struct comm_backend comm_tcp;
 extern const struct comm_backend comm_nccl;
+
+/* Does the backend divide as well as add up? It touches the numbers anyway. */
+bool comm_knows_mean(const muster_comm *c);
+/* Like muster_comm_all_reduce() with MUSTER_SUM, of floats, and divided by the number of ranks.
+ * For a backend that knows it. */
+int comm_all_reduce_mean(muster_comm *c,
+                         void *buf,
+                         size_t count,
+                         enum muster_dtype t,
+                         muster_ticket *ret,
+                         struct muster_error *err);
 
 /* What the backend's open() gave; NULL where `c` is of another backend. */
 void *comm_self(const muster_comm *c, const struct comm_backend *of);

@@ -747,6 +747,7 @@ static int tcp_open(muster *m,
 
 const struct comm_backend comm_tcp = {
     .name = "tcp",
+    .knows_mean = true,
     .is_there = tcp_is_there,
     .open = tcp_open,
     .submit = tcp_submit,

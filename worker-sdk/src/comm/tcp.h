@@ -51,6 +51,7 @@ enum tcp_thread_at {
 struct tcp_run {
     bool begun;
     bool ring;
+    enum muster_op op; /* TCP_MEAN_OF_TWO too. */
     uint8_t *base;
     struct plan_steps steps; /* Over the mesh. */
     struct plan_ring plan;   /* Round the ring. */

@@ -10,4 +10,11 @@
 void tcp_reduce(
     void *ret, const void *a, const void *b, size_t count, enum muster_dtype t, enum muster_op op);
 
+/* One more operation, of floats: (a + b) / 2. The same bits as a/2 + b/2, as halving is exact, but
+ * where a sum overflows or a half is no longer a normal number. */
+#define TCP_MEAN_OF_TWO ((enum muster_op)(MUSTER_MAX + 1))
+
+/* p /= by, of floats. */
+void tcp_divide(void *p, size_t count, enum muster_dtype t, uint32_t by);
+
 #endif

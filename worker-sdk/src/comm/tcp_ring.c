@@ -91,7 +91,7 @@ static void reduce_some(struct tcp *c, const struct comm_work *w, uint8_t *chunk
     size_t have = r->carry + got, element = r->plan.element_bytes;
     size_t count = have / element, whole = count * element;
     uint8_t *mine = chunk + r->recv_offset;
-    tcp_reduce(mine, c->scratch, mine, count, w->dtype, w->op);
+    tcp_reduce(mine, c->scratch, mine, count, w->dtype, c->run.op);
     r->recv_offset += whole;
     r->carry = have - whole;
     memmove(c->scratch, c->scratch + whole, r->carry);
@@ -109,7 +109,7 @@ look(struct tcp *c, struct shm *memory, const struct comm_work *w, uint8_t *chun
         return c->failed ? 0 : r->recv_head - head;
     n = n < left ? n : left;
     if (r->recv_step < r->plan.reduce_end)
-        tcp_reduce(mine, p, mine, n / r->plan.element_bytes, w->dtype, w->op);
+        tcp_reduce(mine, p, mine, n / r->plan.element_bytes, w->dtype, c->run.op);
     else
         memcpy(mine, p, n);
     tcp_take(c, previous_rank(c), memory, n, n == left);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "worker-sdk/src/comm/tcp_reduce.h"
+
 /* Up to here log2(N) whole messages beat 2(N-1) parts; measured with bench/run comm. */
 #define SMALL_BYTES_OF_TWO ((size_t)32 << 10)
 #define SMALL_BYTES ((size_t)16 << 10)
@@ -62,11 +64,15 @@ static void begin(struct tcp *c, const struct comm_work *w)
     enum plan_base base = PLAN_BASE_RECV;
     bool exchange = is_exchange(c, w);
     r->begun = true;
+    /* Two that share memory divide as they add up; else each divides its part before. */
+    r->op = exchange && w->mean ? TCP_MEAN_OF_TWO : w->op;
+    if (w->mean && r->op != TCP_MEAN_OF_TWO)
+        tcp_divide(w->recv, w->count, w->dtype, c->f.size);
     r->ring = !exchange && !tcp_is_small(c, w);
     r->head = (struct link_head){.type = LINK_DATA,
                                  .kind = (uint8_t)w->kind,
                                  .dtype = (uint8_t)w->dtype,
-                                 .op = (uint8_t)w->op,
+                                 .op = (uint8_t)r->op,
                                  .root = w->root,
                                  .ticket = c->done + 1,
                                  .count = w->count};
@@ -114,8 +120,10 @@ static const char *describe(const struct link_head *h, char *ret, size_t cap)
                                         [MUSTER_I64] = "i64",
                                         [MUSTER_F32] = "f32",
                                         [MUSTER_F64] = "f64"};
-    static const char *const ops[] = {
-        [MUSTER_SUM] = "sum", [MUSTER_MIN] = "min", [MUSTER_MAX] = "max"};
+    static const char *const ops[] = {[MUSTER_SUM] = "sum",
+                                      [MUSTER_MIN] = "min",
+                                      [MUSTER_MAX] = "max",
+                                      [TCP_MEAN_OF_TWO] = "mean"};
     const char *type = h->dtype < MU_COUNT(types) ? types[h->dtype] : "of no known type";
     const char *op = h->op < MU_COUNT(ops) ? ops[h->op] : "no known operation";
     const char *name = tcp_kind_name((enum comm_kind)h->kind);

@@ -24,10 +24,10 @@ static void take(struct tcp *c,
         memcpy(mine, p, n);
         break;
     case PLAN_FOLD:
-        tcp_reduce(mine, mine, p, count, w->dtype, w->op);
+        tcp_reduce(mine, mine, p, count, w->dtype, c->run.op);
         break;
     case PLAN_FOLD_REV:
-        tcp_reduce(mine, p, mine, count, w->dtype, w->op);
+        tcp_reduce(mine, p, mine, count, w->dtype, c->run.op);
         break;
     }
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "worker-sdk/src/comm/comm.h"
+#include "worker-sdk/src/comm/tcp_reduce.h"
 #include "worker-sdk/src/core/sdk.h"
 
 #define ALIGN_BYTES 64U
@@ -30,28 +32,10 @@ static void cpu_release(void *arg, void *p)
     free(p);
 }
 
-/* By a power of two, multiplying gives the same bits and is faster. */
-#define DIVIDE(T, p_, count_, by_)                                                                 \
-    do {                                                                                           \
-        T *v_ = (p_);                                                                              \
-        const T factor_ = 1 / (T)(by_), by_t_ = (T)(by_);                                          \
-        if (((by_) & ((by_)-1)) == 0)                                                              \
-            for (size_t i_ = 0; i_ < (count_); i_++)                                               \
-                v_[i_] *= factor_;                                                                 \
-        else                                                                                       \
-            for (size_t i_ = 0; i_ < (count_); i_++)                                               \
-                v_[i_] /= by_t_;                                                                   \
-    } while (0)
-
 static int cpu_divide(void *arg, void *p, size_t count, enum muster_dtype t, uint32_t by)
 {
     (void)arg;
-    if (by == 1)
-        return 0;
-    if (t == MUSTER_F32)
-        DIVIDE(float, p, count, by);
-    else
-        DIVIDE(double, p, count, by);
+    tcp_divide(p, count, t, by);
     return 0;
 }
 
@@ -189,6 +173,7 @@ int muster_ddp_open(muster_comm *c,
     d->world = muster_comm_size(c);
     d->options = o;
     d->memory = o.memory != NULL ? *o.memory : cpu_memory;
+    d->comm_divides = o.memory == NULL && d->world > 1 && comm_knows_mean(c);
     r = open_ddp(d, params, count, err);
     if (r < 0) {
         muster_ddp_close(d);
@@ -254,6 +239,10 @@ static int begin_bucket(struct muster_ddp *d, size_t k)
     struct ddp_bucket *b = &d->buckets[k];
     struct muster_error why = {0};
     void *p = at_element(d, b->at);
+    if (d->comm_divides) {
+        int r = comm_all_reduce_mean(d->comm, p, b->elements, d->dtype, &b->ticket, &why);
+        return r < 0 ? break_down(d, k, r, &why) : 0;
+    }
     int r = d->memory.divide(d->memory.arg, p, b->elements, d->dtype, d->world);
     if (r < 0)
         return break_down(d, k, sdk_error(&why, r, "divide: %s", strerror(-r)), &why);

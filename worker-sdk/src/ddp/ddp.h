@@ -23,6 +23,7 @@ struct muster_ddp {
     uint32_t world;
     struct muster_ddp_options options;
     struct muster_ddp_memory memory;
+    bool comm_divides; /* Then memory.divide() is not called. */
 
     struct ddp_bucket *buckets;
     size_t bucket_count;
