@@ -278,6 +278,39 @@ class Agent:
         self.sock.close()
 
 
+OLD = ("welcome", "waiting", "beat", "granted")  # May come before what is expected.
+
+
+class Group:
+    """Agents by hand, which do what the test says."""
+
+    def __init__(self, server, things, nodes=2, nproc=2, run_id="train", hosts=None, spares=0, **fields):
+        self.agents = [Agent(server, run_id=run_id, host=(hosts or {}).get(i, f"n{i}"), nproc=nproc, nnodes=(nodes, nodes), **fields)
+                       for i in range(nodes)]
+        things.extend(self.agents)
+        self.start()
+        things.extend(Agent(server, run_id=run_id, host=f"spare{i}", nproc=nproc, nnodes=(nodes, nodes), **fields) for i in range(spares))
+
+    def start(self):
+        for a in self.agents:
+            a.expect("start", skip=OLD)
+        for a in self.agents:
+            a.started()
+
+    def fail(self, node=0, **cause):
+        self.agents[node].failed(**cause)
+        for a in self.agents:
+            a.expect("stop", skip=OLD)
+
+    def stopped(self):
+        for a in self.agents:
+            a.stopped()
+
+    def steps(self, of):
+        for k, a in enumerate(self.agents):
+            a.send("beat", round=a.round, steps=[of(k, i) for i in range(a.fields["nproc"])])
+
+
 def frame(message):
     body = json.dumps(message).encode()
     return struct.pack(">I", len(body)) + body

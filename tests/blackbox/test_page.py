@@ -16,11 +16,10 @@ import pytest
 
 import chromelib
 import mulib
-from mulib import PATIENCE, Agent, Server, closing_all
+from mulib import OLD, PATIENCE, Agent, Group, Server, closing_all
 
 needs_chromium = pytest.mark.skipif(not chromelib.program(), reason="chromium is not installed")
 FILES = {"/": "text/html; charset=utf-8", "/page.css": "text/css; charset=utf-8", "/page.js": "text/javascript; charset=utf-8"}
-OLD = ("welcome", "waiting", "beat", "granted")
 # Counts frames, and how long drawing kept the page busy.
 WATCH = """
     window.gaps = []; window.slow = [];
@@ -55,36 +54,6 @@ def browse(chromium):
         p.close()
         assert p.may_fail or not complaints, complaints
         assert asked and all(a.startswith((p.origin, "data:")) for a in asked), asked
-
-
-class Group:
-    """Agents by hand, which do what the test says."""
-
-    def __init__(self, server, things, nodes=2, nproc=2, run_id="train", hosts=None, spares=0, **fields):
-        self.agents = [Agent(server, run_id=run_id, host=(hosts or {}).get(i, f"n{i}"), nproc=nproc, nnodes=(nodes, nodes), **fields)
-                       for i in range(nodes)]
-        things.extend(self.agents)
-        self.start()
-        things.extend(Agent(server, run_id=run_id, host=f"spare{i}", nproc=nproc, nnodes=(nodes, nodes), **fields) for i in range(spares))
-
-    def start(self):
-        for a in self.agents:
-            a.expect("start", skip=OLD)
-        for a in self.agents:
-            a.started()
-
-    def fail(self, node=0, **cause):
-        self.agents[node].failed(**cause)
-        for a in self.agents:
-            a.expect("stop", skip=OLD)
-
-    def stopped(self):
-        for a in self.agents:
-            a.stopped()
-
-    def steps(self, of):
-        for k, a in enumerate(self.agents):
-            a.send("beat", round=a.round, steps=[of(k, i) for i in range(a.fields["nproc"])])
 
 
 def cells(page, state):
