@@ -9,26 +9,13 @@
 #include <unistd.h>
 
 #include "base/addr.h"
+#include "base/path.h"
 #include "base/str.h"
 #include "base/token.h"
 
 static bool is_loopback(const char *host)
 {
     return strcmp(host, "localhost") == 0 || mu_addr_is_loopback(host);
-}
-
-/* Job agents start in folders of their own. Not realpath(): what a link leads to may be replaced.
- */
-static int put_absolute(const char *path, char *ret, size_t cap)
-{
-    size_t n = 0;
-    if (path[0] != '/') {
-        if (getcwd(ret, cap) == NULL)
-            return -errno;
-        n = strlen(ret);
-    }
-    int more = snprintf(ret + n, cap - n, n > 0 ? "/%s" : "%s", path);
-    return more > 0 && (size_t)more < cap - n ? 0 : -ENAMETOOLONG;
 }
 
 int trust_find(
@@ -38,11 +25,11 @@ int trust_find(
     int r = 0;
     ret[0] = '\0';
     if (given != NULL)
-        r = put_absolute(given, ret, cap);
+        r = mu_path_absolute(given, ret, cap, err); /* Job agents start in folders of their own. */
     else if (folder != NULL && (size_t)snprintf(ret, cap, "%s/" MU_TOKEN_CREDENTIAL, folder) >= cap)
-        r = -ENAMETOOLONG;
+        r = mu_err_set(err, -ENAMETOOLONG, "$CREDENTIALS_DIRECTORY: %s", strerror(ENAMETOOLONG));
     if (r < 0)
-        return mu_err_set(err, r, "--token-file: its absolute path: %s", strerror(-r));
+        return mu_err_wrap(err, "--token-file");
     if (ret[0] != '\0' && access(ret, R_OK) == 0)
         return 0;
     if (given != NULL)
