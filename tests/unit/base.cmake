@@ -1,4 +1,5 @@
 # The base room: errors, strings, numbers, JSON, addresses, log lines, control messages.
+mu_unit(base.backoff SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_backoff.c LINK mu_base_pure)
 mu_unit(base.err SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_err.c LINK mu_base_pure)
 mu_unit(base.str SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_str.c LINK mu_base_pure)
 mu_unit(base.shown SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_shown.c LINK mu_base_pure)
