@@ -579,9 +579,8 @@ static int prepare(struct hosts_run *r, char *cwd, struct mu_err *err)
         r->style[i].colour =
             o->colour == CLI_ALWAYS || (o->colour == CLI_AUTO && terminal && cli_wants_colour());
     }
-    if (o->run.cwd == NULL && getcwd(cwd, PATH_MAX) == NULL)
-        return mu_err_set(err, -EINVAL, "this folder has no name (%s): --cwd=DIR names another",
-                          strerror(errno));
+    if (o->run.cwd == NULL && mu_path_here(cwd, PATH_MAX, CLI_OTHER_FOLDER, err) < 0)
+        return err->code = -EINVAL;
     r->plan.hosts = &r->hosts;
     r->plan.submission = (struct cli_submission){.run = &o->run, .cwd = cwd, .env = env_here};
     int code = read_hosts(r, err);

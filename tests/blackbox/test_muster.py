@@ -171,6 +171,20 @@ def test_a_wrong_line_ends_with_2_and_a_full_disk_with_1(server):
             assert r.returncode == 1 and "No space left" in r.stderr, words
 
 
+@pytest.mark.parametrize("words, status, says", [
+    (["muster", "run", "--", "true"], 2, "muster run: this folder has no name (No such file or directory): --cwd=DIR names another"),
+    (["muster", "run", "--hosts=n1", "--", "true"], 2, "muster run: this folder has no name (No such file or directory): --cwd=DIR names another"),
+    (["node-agent", "--log-dir=logs", "--no-python", "true"], 1, "--log-dir: this folder has no name (No such file or directory): give an absolute path"),
+    (["node-agent", "--service", "--rdzv=127.0.0.1:1", "--token-file=t"], 2,
+     "--token-file: this folder has no name (No such file or directory): give an absolute path"),
+])
+def test_a_folder_that_was_removed_is_named_as_the_trouble(tmp_path, words, status, says):
+    gone = ["/bin/sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh"]
+    r = subprocess.run([*gone, program(words[0]), *words[1:]], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                       timeout=mulib.PATIENCE, env={**os.environ, "MUSTER_RDZV": "127.0.0.1:1"})
+    assert r.returncode == status and says in r.stderr, r
+
+
 def test_a_failed_job_says_where_all_about_it_is(server):
     cmd = [program("node-agent"), "--nproc-per-node=2", f"--rdzv=127.0.0.1:{server.port}", "--rdzv-id=j1", "--no-python",
            sys.executable, "-c", FAILS]
