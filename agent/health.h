@@ -1,6 +1,5 @@
-/* Runs the check of this node's health (--health-check): a shell command in a session of its own,
- * beside the loop, for a limited time and with a limited ear for what it writes. What a result
- * means is agent/life/health.h's. */
+/* Runs the check of this node's health (--health-check): a shell command as a guest (guest.h), for
+ * a limited time. What a result means is agent/life/health.h's. */
 #ifndef MUSTER_AGENT_HEALTH_H
 #define MUSTER_AGENT_HEALTH_H
 
@@ -9,27 +8,20 @@
 
 #include <uv.h>
 
+#include "agent/guest.h"
 #include "agent/life/health.h"
-#include "agent/workers/work.h"
-
-#define HEALTH_TAIL_BYTES 1024 /* Its last line is what people see. */
 
 struct health {
-    uv_loop_t *loop;
-    uv_timer_t timer;
-    uv_poll_t *poll;     /* On `fd`, while a check runs; freed when it is closed. */
-    int fd;              /* Where we read what it writes. */
     const char *command; /* NULL: none, and nothing here is used. */
     int64_t limit_ns;
-    struct work *work;
-    bool running;
-    char tail[HEALTH_TAIL_BYTES];
-    size_t tail_bytes;
+    struct guest guest;
+    uv_timer_t timer; /* For one that could not be started: that is told from the loop too. */
+    char trouble[128];
     void *arg;
     void (*on_known)(void *arg, enum health_verdict v, const char *text);
 };
 
-/* The timer does not keep the loop alive. `command` is borrowed. */
+/* Its handles do not keep the loop alive. `command` is borrowed. */
 void health_init(struct health *h,
                  uv_loop_t *loop,
                  const char *command,

@@ -9,7 +9,7 @@
 
 #include <uv.h>
 
-#include "agent/workers/work.h"
+#include "agent/guest.h"
 #include "base/parse.h"
 
 #define LATE_AFTER_NS INT64_C(60000000000) /* Before that, people are still starting nodes. */
@@ -18,13 +18,11 @@
 
 struct late {
     uv_loop_t *loop;
-    uv_timer_t timer;
+    uv_timer_t timer;                 /* Until it looks. */
     const struct mu_endpoint *server; /* NULL: never; nothing here is used. */
     int64_t after_ns;
-    struct work *work;
-    int fd; /* What it writes; -1. */
+    struct guest guest;
     bool waiting;
-    bool running;
     bool done; /* Once is enough. */
     void (*on_said)(void *arg, const char *text);
     void *arg;

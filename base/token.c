@@ -68,6 +68,11 @@ static bool lies_in(const char *path, const char *folder)
            strstr(path, "/../") == NULL;
 }
 
+static const char *by_whom(const char *named)
+{
+    return named != NULL ? "--token-file" : "the credential " MU_TOKEN_CREDENTIAL;
+}
+
 static int read_file(const char *path, bool foreign, struct mu_token *ret, struct mu_err *err)
 {
     char text[MU_TOKEN_DIGITS + 8];
@@ -98,6 +103,31 @@ int mu_token_read(const char *path, struct mu_token *ret, struct mu_err *err)
     return read_file(path, lies_in(path, CREDENTIALS), ret, err);
 }
 
+int mu_token_place_daemon(
+    const char *named, const char *credentials, char *ret, size_t cap, struct mu_err *err)
+{
+    bool has_folder = credentials != NULL && credentials[0] == '/';
+    if (named == NULL && !has_folder)
+        return 0;
+    int n = named != NULL ? snprintf(ret, cap, "%s", named)
+                          : snprintf(ret, cap, "%s/" MU_TOKEN_CREDENTIAL, credentials);
+    if (n < 0 || (size_t)n >= cap)
+        return mu_err_set(err, -ENAMETOOLONG, "%s: longer than %zu bytes", by_whom(named), cap - 1);
+    /* A unit that names a credential runs without one where there is none. */
+    return named != NULL || access(ret, F_OK) == 0 || errno != ENOENT;
+}
+
+void mu_token_place_own(const char *config, const char *home, char *ret, size_t cap)
+{
+    int n = -1;
+    if (config != NULL && config[0] == '/')
+        n = snprintf(ret, cap, "%s/muster/token", config);
+    else if (home != NULL && home[0] == '/')
+        n = snprintf(ret, cap, "%s/.config/muster/token", home);
+    if (n < 0 || (size_t)n >= cap)
+        ret[0] = '\0';
+}
+
 int mu_token_read_daemon(const char *named,
                          const char *credentials,
                          struct mu_token *ret,
@@ -105,20 +135,11 @@ int mu_token_read_daemon(const char *named,
 {
     char path[PATH_BYTES];
     *ret = (struct mu_token){""};
-    if (named != NULL) {
-        bool foreign = lies_in(named, CREDENTIALS) || lies_in(named, credentials);
-        int r = read_file(named, foreign, ret, err);
-        return r < 0 ? (mu_err_wrap(err, "--token-file"), r) : 0;
-    }
-    if (credentials == NULL || credentials[0] != '/')
-        return 0;
-    int n = snprintf(path, sizeof path, "%s/%s", credentials, MU_TOKEN_CREDENTIAL);
-    if (n < 0 || (size_t)n >= sizeof path)
-        return 0;
-    if (access(path, F_OK) < 0 && errno == ENOENT)
-        return 0; /* A unit that names a credential runs without one where there is none. */
-    int r = read_file(path, true, ret, err);
-    return r < 0 ? (mu_err_wrap(err, "the credential " MU_TOKEN_CREDENTIAL), r) : 0;
+    int r = mu_token_place_daemon(named, credentials, path, sizeof path, err);
+    if (r <= 0)
+        return r;
+    r = read_file(path, lies_in(path, CREDENTIALS) || lies_in(path, credentials), ret, err);
+    return r < 0 ? (mu_err_wrap(err, "%s", by_whom(named)), r) : 0;
 }
 
 int mu_random_digits(size_t n, char *ret, struct mu_err *err)

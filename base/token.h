@@ -24,13 +24,24 @@ static inline bool mu_token_is_set(const struct mu_token *t)
     return t->text[0] != '\0';
 }
 
+/* Where its file is; each place is named here and nowhere else.
+ *
+ * For daemons: the file that was named (`named`, or NULL), else systemd's credential "muster-token"
+ * in `credentials` (the value of CREDENTIALS_DIRECTORY, or NULL), where there is one. Returns 1; 0:
+ * in neither; or a negative errno with a sentence. */
+int mu_token_place_daemon(
+    const char *named, const char *credentials, char *ret, size_t cap, struct mu_err *err);
+/* For people who named none: their own, below `config` (the value of XDG_CONFIG_HOME, or NULL) or
+ * `home` (of HOME); "" where there is neither. Then that of the machine. */
+void mu_token_place_own(const char *config, const char *home, char *ret, size_t cap);
+#define MU_TOKEN_MACHINE_FILE "/etc/muster/token"
+
 /* Read a token's file, which nobody but its owner, us or root, may read; systemd's credentials,
  * which it shows to a service's user by an ACL, may have a group's right. `path` stands in the
  * sentence. Returns 0, -ENOENT, -EACCES, or another negative errno; *ret is written on success. */
 int mu_token_read(const char *path, struct mu_token *ret, struct mu_err *err);
 
-/* For daemons: the file that was named, else systemd's credential "muster-token" (`credentials` is
- * the value of CREDENTIALS_DIRECTORY, or NULL), else none, which is no failure: *ret is empty. */
+/* The one at mu_token_place_daemon(). None is no failure: *ret is empty. */
 int mu_token_read_daemon(const char *named,
                          const char *credentials,
                          struct mu_token *ret,

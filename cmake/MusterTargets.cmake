@@ -1,4 +1,4 @@
-# The flags of every target, and the three kinds of target there are: pure room, shell room, program.
+# The flags of every target, and the kinds of target there are: pure room, shell room, module, program, unit test.
 add_library(mu_flags INTERFACE)
 target_compile_options(mu_flags INTERFACE
     -Wall -Wextra -Wno-unused-parameter -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes -Wcast-qual -Wundef -Wformat=2 -Wvla
@@ -35,6 +35,18 @@ function(mu_shell name)
     add_library(${name} STATIC ${A_SOURCES})
     target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
     target_link_libraries(${name} PUBLIC mu_flags ${A_LINK})
+endfunction()
+
+# A library that programs open on demand (base/module.h): muster_x is lib/muster/muster-x.so.
+function(mu_module name)
+    cmake_parse_arguments(A "" "" "SOURCES;LINK" ${ARGN})
+    string(REPLACE "_" "-" file ${name})
+    add_library(${name} MODULE ${A_SOURCES})
+    target_compile_definitions(${name} PRIVATE _GNU_SOURCE)
+    target_link_libraries(${name} PRIVATE mu_flags ${A_LINK})
+    set_target_properties(${name} PROPERTIES PREFIX "" OUTPUT_NAME ${file} LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib/muster)
+    install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/muster COMPONENT programs)
+    set_property(GLOBAL APPEND PROPERTY MUSTER_INSTALLED_programs ${name})
 endfunction()
 
 # COMPONENT: with whom it is installed (cmake/MusterInstall.cmake).

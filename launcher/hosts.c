@@ -22,6 +22,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/path.h"
 #include "launcher/ask.h"
 #include "launcher/follow.h"
 #include "launcher/hosts_plan.h"
@@ -551,7 +552,6 @@ static int find_token(struct hosts_run *r, char *file, struct mu_err *err)
 {
     struct mu_token token;
     char name[CLI_PATH_BYTES];
-    char here[PATH_MAX] = "";
     if (r->o->token_file == NULL && getenv("MUSTER_TOKEN_FILE") == NULL)
         return 0;
     int code = cli_token_find(r->o, &token, name, err);
@@ -561,12 +561,11 @@ static int find_token(struct hosts_run *r, char *file, struct mu_err *err)
         err->code = code = -EINVAL; /* Exit status 2, as for what else is named wrongly. */
     if (!found)
         return code;
-    if (name[0] != '/' && getcwd(here, sizeof here) == NULL)
-        return mu_err_set(err, -EINVAL,
-                          "this folder has no name (%s): give --token-file a whole one",
-                          strerror(errno));
-    (void)snprintf(file, PATH_MAX + CLI_PATH_BYTES, "%s%s%s", here, name[0] != '/' ? "/" : "",
-                   name);
+    code = mu_path_absolute(name, file, PATH_MAX + CLI_PATH_BYTES, err);
+    if (code < 0) {
+        (void)mu_err_wrap(err, "--token-file");
+        return err->code = -EINVAL;
+    }
     r->plan.token_file = file;
     return 0;
 }
@@ -580,9 +579,8 @@ static int prepare(struct hosts_run *r, char *cwd, struct mu_err *err)
         r->style[i].colour =
             o->colour == CLI_ALWAYS || (o->colour == CLI_AUTO && terminal && cli_wants_colour());
     }
-    if (o->run.cwd == NULL && getcwd(cwd, PATH_MAX) == NULL)
-        return mu_err_set(err, -EINVAL, "this folder has no name (%s): --cwd=DIR names another",
-                          strerror(errno));
+    if (o->run.cwd == NULL && mu_path_here(cwd, PATH_MAX, CLI_OTHER_FOLDER, err) < 0)
+        return err->code = -EINVAL;
     r->plan.hosts = &r->hosts;
     r->plan.submission = (struct cli_submission){.run = &o->run, .cwd = cwd, .env = env_here};
     int code = read_hosts(r, err);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
 #include "launcher/answer.h"
 #include "launcher/ask.h"
 #include "launcher/follow.h"
@@ -38,9 +39,8 @@ static int describe(const struct cli_options *o, struct mu_buf *b, struct mu_err
 {
     char cwd[PATH_MAX];
     char submitter[512];
-    if (o->run.cwd == NULL && getcwd(cwd, sizeof cwd) == NULL)
-        return mu_err_set(err, -EINVAL, "this folder has no name (%s): --cwd=DIR names another",
-                          strerror(errno));
+    if (o->run.cwd == NULL && mu_path_here(cwd, sizeof cwd, CLI_OTHER_FOLDER, err) < 0)
+        return err->code = -EINVAL;
     name_submitter(submitter, sizeof submitter);
     return cli_submission(b,
                           &(struct cli_submission){

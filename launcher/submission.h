@@ -6,6 +6,9 @@
 #include "base/str.h"
 #include "launcher/options.h"
 
+/* What helps where this folder has no name (mu_path_here()). */
+#define CLI_OTHER_FOLDER "--cwd=DIR names another"
+
 struct cli_submission {
     const struct cli_run *run;
     const char *cwd;       /* Where run has none. */

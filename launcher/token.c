@@ -8,20 +8,10 @@
 
 #include "base/json.h"
 
-#define SYSTEM_FILE "/etc/muster/token"
-
 /* "" where there is no home. */
 static void own_file(char *ret)
 {
-    const char *config = getenv("XDG_CONFIG_HOME");
-    const char *home = getenv("HOME");
-    int n = -1;
-    if (config != NULL && config[0] == '/')
-        n = snprintf(ret, CLI_PATH_BYTES, "%s/muster/token", config);
-    else if (home != NULL && home[0] == '/')
-        n = snprintf(ret, CLI_PATH_BYTES, "%s/.config/muster/token", home);
-    if (n < 0 || n >= CLI_PATH_BYTES)
-        ret[0] = '\0';
+    mu_token_place_own(getenv("XDG_CONFIG_HOME"), getenv("HOME"), ret, CLI_PATH_BYTES);
 }
 
 /* A file that was named and is not there was mistyped: another token would not help. */
@@ -55,7 +45,7 @@ static int find(const struct cli_options *o, struct mu_token *ret, char *file, s
     own_file(file);
     int r = file[0] != '\0' ? mu_token_read(file, ret, &why) : -ENOENT;
     if (is_missing(r)) {
-        (void)snprintf(file, CLI_PATH_BYTES, "%s", SYSTEM_FILE);
+        (void)snprintf(file, CLI_PATH_BYTES, "%s", MU_TOKEN_MACHINE_FILE);
         r = mu_token_read(file, ret, &why);
     }
     if (r == 0)
@@ -87,7 +77,7 @@ int cli_token_wanted(const char *where, const char *file, struct mu_err *err)
                           where, file);
     own_file(own);
     return mu_err_set(err, -EACCES,
-                      "%.36s wants its token, and there is none in %.48s or " SYSTEM_FILE
+                      "%.36s wants its token, and there is none in %.48s or " MU_TOKEN_MACHINE_FILE
                       ": copy the server's token file there, or name a copy with "
                       "--token-file=FILE",
                       where, own[0] != '\0' ? own : "--token-file");

@@ -3,17 +3,10 @@
 
 #include <stdio.h>
 
+#include "base/backoff.h"
+
 #define BACKOFF_MAX_NS (1000 * NS_PER_MS)
 #define STRANGER_NS (2 * NS_PER_S)
-
-/* xorshift64*: jitter only. */
-static uint64_t next_random(struct life *l)
-{
-    l->random ^= l->random >> 12;
-    l->random ^= l->random << 25;
-    l->random ^= l->random >> 27;
-    return l->random * UINT64_C(2685821657736338717);
-}
 
 void life_try_connect(struct life *l)
 {
@@ -33,9 +26,7 @@ bool life_needs_server(const struct life *l)
 
 static void retry_later(struct life *l, int64_t now_ns)
 {
-    int64_t jitter = (int64_t)(next_random(l) % (uint64_t)(l->backoff_ns / 2 + 1));
-    l->connect_at_ns = now_ns + l->backoff_ns / 2 + jitter;
-    l->backoff_ns = l->backoff_ns * 2 > BACKOFF_MAX_NS ? BACKOFF_MAX_NS : l->backoff_ns * 2;
+    l->connect_at_ns = now_ns + mu_backoff(&l->random, &l->backoff_ns, BACKOFF_MAX_NS);
     if (l->needed_since_ns == NEVER && life_needs_server(l))
         l->needed_since_ns = now_ns;
 }

@@ -1,91 +1,18 @@
-/* The connection to the server; see link.h. States: idle, resolving, connecting, up, closing. */
+/* The connection to the server; see link.h, and link_internal.h for how it is divided. */
 #include "agent/link/link.h"
 
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/mem.h"
-#include "base/addr.h"
+#include "agent/link/link_internal.h"
 #include "base/clock.h"
+#include "base/mem.h"
 
 #define READ_CHUNK 65536
-#define LOOKUPS_MAX 3 /* Of the four threads that libuv has for such work. */
 #define UNSENT_MAX                                                                                 \
     (4 * MU_FRAME_BYTES_MAX) /* A server that reads nothing for so long is not there. */
-
-#define HELD "cut on purpose (chaos)"
-
-enum link_state {
-    LINK_IDLE,
-    LINK_RESOLVING,
-    LINK_CONNECTING,
-    LINK_UP,
-    LINK_CLOSING
-};
-
-/* Whether the server of this connection has shown the token. */
-enum link_proof {
-    PROOF_NOT_ASKED,
-    PROOF_WAITS, /* For its CHALLENGE. */
-    PROOF_SHOWN,
-    PROOF_FAILED /* Nothing is said to it, or heard from it, any more. */
-};
-
-struct link {
-    uv_loop_t *loop;
-    struct link_events events;
-    struct mu_endpoint server;
-    enum link_state state;
-    bool offered; /* on_nobody_listens was called. */
-    char first_address[MU_ADDR_BYTES];
-
-    struct lookup *lookups; /* Under way, also those that an attempt no longer waits for. */
-    uint32_t lookup_count;
-    struct addrinfo *found; /* Of the last look-up; freed at its end. */
-    struct addrinfo *next;  /* The address to try next. */
-    struct mu_addr numeric; /* When the endpoint is numeric: no look-up at all. */
-
-    uv_tcp_t *tcp;    /* Of the present attempt or connection, in its struct attempt. */
-    uv_timer_t timer; /* Limit of an attempt, or of the goodbye. */
-    uint32_t handles; /* Open ones: `done` when the last is closed. */
-
-    const struct mu_prover *prover; /* NULL: no token. */
-    enum link_proof proof;
-    bool proven_once; /* A server had the token. */
-    char nonce[MU_NONCE_TEXT];
-    struct mu_buf unsaid; /* Frames that wait for PROOF_SHOWN. */
-
-    struct mu_buf in;
-    struct mu_buf scratch;
-    size_t unsent;
-    bool spoke; /* A message has come over this connection. */
-    bool asks;  /* An attempt waits for a look-up. */
-    bool held;  /* Off on purpose. */
-    char text[400];
-    void (*done)(void *arg);
-    void *done_arg;
-};
-
-/* One attempt, and the connection it becomes. Freed in the close callback: a request of an attempt
- * that was given up is cancelled only there, so it must not be reused before. */
-struct attempt {
-    uv_tcp_t tcp;
-    uv_connect_t req;
-};
-
-/* A question to the resolver. It cannot be stopped: one that lasts is left behind, and its answer,
- * should it come, is used. */
-struct lookup {
-    uv_getaddrinfo_t req;
-    struct link *link; /* NULL: the link is gone. */
-    struct lookup *next;
-};
 
 struct write {
     uv_write_t req;
@@ -94,7 +21,6 @@ struct write {
     char bytes[];
 };
 
-static void try_next(struct link *l);
 static void say(struct link *l, const struct ctl_msg *m, struct mu_str behind);
 
 /* ------------------------------------------------------------------ closing */
@@ -131,7 +57,7 @@ static void on_timer_closed(uv_handle_t *h)
 }
 
 /* Drop the connection without an orderly end: the server must not take it for our death. */
-static void drop(struct link *l)
+void link_drop(struct link *l)
 {
     uv_tcp_t *tcp = l->tcp;
     l->tcp = NULL;
@@ -142,7 +68,7 @@ static void drop(struct link *l)
 }
 
 /* What is wrong, with where: the caller's sentence has no other place for it. */
-static const char *words(struct link *l, const char *what)
+const char *link_words(struct link *l, const char *what)
 {
     bool bare = strchr(l->server.host, ':') != NULL;
     bool named = l->first_address[0] != '\0' && strcmp(l->first_address, l->server.host) != 0;
@@ -161,16 +87,16 @@ static void end_up(struct link *l, bool stranger, const char *what)
     mu_buf_reset(&l->in);
     mu_buf_fini(&l->unsaid);
     if (was_up)
-        l->events.on_lost(l->events.arg, stranger, words(l, what));
+        l->events.on_lost(l->events.arg, stranger, link_words(l, what));
 }
 
 static void lose_to(struct link *l, bool stranger, const char *what)
 {
-    drop(l);
+    link_drop(l);
     end_up(l, stranger, what);
 }
 
-static void lose(struct link *l, const char *what)
+void link_lose(struct link *l, const char *what)
 {
     lose_to(l, false, what);
 }
@@ -207,7 +133,7 @@ static void knock(struct link *l)
         return;
     ctl_init(&m, CTL_KNOCK);
     if (mu_random_digits(MU_NONCE_BYTES, l->nonce, NULL) < 0) {
-        lose(l, "no random bytes for a proof of the token");
+        link_lose(l, "no random bytes for a proof of the token");
         return;
     }
     (void)mu_strcopy(m.u.knock.nonce, sizeof m.u.knock.nonce, l->nonce); /* It fits. */
@@ -220,7 +146,7 @@ static void unproven(struct link *l, const char *why)
 {
     struct ctl_msg m;
     if (l->proven_once) {
-        lose(l, why);
+        link_lose(l, why);
         return;
     }
     ctl_init(&m, CTL_REFUSED);
@@ -250,7 +176,7 @@ static void take_challenge(struct link *l, const struct ctl_msg *m)
     ctl_init(&answer, CTL_PROOF);
     if (mu_proof(l->prover, MU_PROOF_OF_AGENT, c->nonce, l->nonce, answer.u.proof.proof, NULL) <
         0) {
-        lose(l, "no proof of the token can be computed");
+        link_lose(l, "no proof of the token can be computed");
         return;
     }
     l->proof = PROOF_SHOWN;
@@ -294,7 +220,7 @@ static void take_frames(struct link *l)
         if (r < 0) {
             char what[sizeof err.msg + 24];
             (void)snprintf(what, sizeof what, "the server sent %s", err.msg);
-            lose(l, what);
+            link_lose(l, what);
             return;
         }
         used += frame;
@@ -320,236 +246,28 @@ static void on_read(uv_stream_t *s, ssize_t n, const uv_buf_t *buf)
     } else if (n == UV_EOF) {
         close_too(l);
     } else if (n < 0) {
-        lose(l, uv_strerror((int)n));
+        link_lose(l, uv_strerror((int)n));
     }
 }
 
-/* ------------------------------------------------------------------ connecting */
+/* ------------------------------------------------------------------ the first words */
 
-static void options_for(const uv_tcp_t *tcp)
+void link_begin(struct link *l)
 {
-    uv_os_fd_t fd = -1;
-    /* Idle and then silent: keepalive. Silent with data under way: the user time-out. Each alone
-     * misses the other's case. */
-    static const struct {
-        int level;
-        int name;
-        int value;
-    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},  {SOL_SOCKET, SO_KEEPALIVE, 1},
-                   {IPPROTO_TCP, TCP_KEEPIDLE, 1}, {IPPROTO_TCP, TCP_KEEPINTVL, 1},
-                   {IPPROTO_TCP, TCP_KEEPCNT, 3},  {IPPROTO_TCP, TCP_USER_TIMEOUT, 2500}};
-    if (uv_fileno((const uv_handle_t *)tcp, &fd) < 0)
-        return;
-    for (size_t i = 0; i < MU_COUNT(options); i++)
-        (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
-                         sizeof options[i].value); /* Without it we are slower, not wrong. */
-}
-
-static void fail(struct link *l, int code, const char *what)
-{
-    (void)uv_timer_stop(&l->timer);
-    drop(l);
-    l->state = LINK_IDLE;
-    (void)words(l, what);
-    bool offer = code == UV_ECONNREFUSED && !l->offered && l->events.on_nobody_listens != NULL;
-    l->offered = l->offered || offer;
-    if (offer && l->events.on_nobody_listens(l->events.arg, l->first_address, l->server.port))
-        link_connect(l);
-    else
-        l->events.on_failed(l->events.arg, code == UV_ECONNREFUSED, l->text);
-}
-
-static void on_connected(uv_connect_t *req, int status)
-{
-    struct link *l = req->data;
-    if (l->state != LINK_CONNECTING || req->handle != (uv_stream_t *)l->tcp)
-        return; /* Of an attempt that was given up. */
-    if (status < 0) {
-        drop(l);
-        if (l->next != NULL)
-            try_next(l);
-        else
-            fail(l, status, uv_strerror(status));
-        return;
-    }
-    (void)uv_timer_stop(&l->timer);
-    options_for(l->tcp);
     l->state = LINK_UP;
     l->spoke = false;
-    l->offered = true; /* There is a server. Should it go, its place is not ours to take. */
     mu_buf_reset(&l->in);
     l->unsent = 0;
     uv_buf_t greeting = uv_buf_init((char *)(uintptr_t)CTL_GREETING, CTL_GREETING_BYTES);
     if (uv_try_write((uv_stream_t *)l->tcp, &greeting, 1) != CTL_GREETING_BYTES ||
         uv_read_start((uv_stream_t *)l->tcp, on_alloc, on_read) < 0) {
-        lose(l, "the connection broke at once");
+        link_lose(l, "the connection broke at once");
         return;
     }
     knock(l);
     if (l->state != LINK_UP)
         return;
-    l->events.on_up(l->events.arg, words(l, "connected, but no rdzv-server has answered"));
-}
-
-static void on_attempt_limit(uv_timer_t *t)
-{
-    struct link *l = t->data;
-    if (l->state == LINK_RESOLVING) {
-        l->asks = false;
-        fail(l, UV_ETIMEDOUT, "the name cannot be resolved (no answer from a name server yet)");
-    } else if (l->state == LINK_CONNECTING) {
-        drop(l);
-        if (l->next != NULL)
-            try_next(l);
-        else
-            fail(l, UV_ETIMEDOUT, "no answer to a connection attempt");
-    } else if (l->state == LINK_CLOSING && l->tcp != NULL) { /* It does not take our goodbye. */
-        uv_close((uv_handle_t *)&l->timer, on_timer_closed);
-        drop(l);
-    }
-}
-
-static void connect_to(struct link *l, const struct sockaddr *to)
-{
-    struct attempt *a = mu_zalloc(mu_mem_default(), sizeof *a);
-    if (a == NULL || uv_tcp_init(l->loop, &a->tcp) < 0) {
-        free(a);
-        fail(l, UV_ENOMEM, "no memory");
-        return;
-    }
-    _Static_assert(offsetof(struct attempt, tcp) == 0,
-                   "on_tcp_closed() frees the attempt by its handle");
-    a->tcp.data = l;
-    a->req.data = l;
-    l->tcp = &a->tcp;
-    l->handles++;
-    l->state = LINK_CONNECTING;
-    int r = uv_tcp_connect(&a->req, &a->tcp, to, on_connected);
-    if (r < 0) {
-        drop(l);
-        if (l->next != NULL)
-            try_next(l);
-        else
-            fail(l, r, uv_strerror(r));
-        return;
-    }
-    (void)uv_timer_start(&l->timer, on_attempt_limit, (uint64_t)(LINK_CONNECT_NS / MU_NS_PER_MS),
-                         0);
-}
-
-static void try_next(struct link *l)
-{
-    const struct addrinfo *a = l->next;
-    l->next = a->ai_next;
-    connect_to(l, a->ai_addr);
-}
-
-static void forget_lookup(struct lookup *q)
-{
-    struct link *l = q->link;
-    if (l != NULL) {
-        struct lookup **at = &l->lookups;
-        while (*at != q)
-            at = &(*at)->next;
-        *at = q->next;
-        l->lookup_count--;
-    }
-    free(q);
-}
-
-static void use(struct link *l, struct addrinfo *found)
-{
-    if (l->found != NULL)
-        uv_freeaddrinfo(l->found);
-    l->found = found;
-    l->next = found;
-    (void)mu_addr_host(found->ai_addr, l->first_address);
-    try_next(l);
-}
-
-static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *found)
-{
-    struct lookup *q = (struct lookup *)req; /* Its first member. */
-    struct link *l = q->link;
-    bool good = status == 0 && found != NULL;
-    bool last = l != NULL && l->lookups == q; /* The present attempt's own: the newest. */
-    forget_lookup(q);
-    if (l != NULL && l->state == LINK_RESOLVING && good) {
-        use(l, found);
-        return;
-    }
-    uv_freeaddrinfo(found); /* Too late for an attempt; the next one asks anew. */
-    if (l == NULL || l->state != LINK_RESOLVING || !last || !l->asks)
-        return;
-    char what[120];
-    (void)snprintf(what, sizeof what, "the name cannot be resolved (%s)",
-                   status < 0 ? uv_strerror(status) : "no address");
-    l->asks = false;
-    l->first_address[0] = '\0';
-    fail(l, status, what);
-}
-
-/* Names come late, and name servers are slow or gone: an attempt waits for an answer only so long,
- * and while one question is stuck the next may find the name in a file. */
-static void resolve(struct link *l)
-{
-    static const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
-    char service[8];
-    int r = 0;
-    (void)snprintf(service, sizeof service, "%u", l->server.port);
-    l->state = LINK_RESOLVING;
-    (void)uv_timer_start(&l->timer, on_attempt_limit, (uint64_t)(LINK_LOOKUP_NS / MU_NS_PER_MS), 0);
-    if (l->lookup_count >= LOOKUPS_MAX)
-        return; /* Those that are under way may answer yet. */
-    struct lookup *q = mu_zalloc(mu_mem_default(), sizeof *q);
-    if (q != NULL)
-        r = uv_getaddrinfo(l->loop, &q->req, on_resolved, l->server.host, service, &hints);
-    if (q == NULL || r < 0) {
-        free(q);
-        fail(l, q == NULL ? UV_ENOMEM : r, q == NULL ? "no memory" : uv_strerror(r));
-        return;
-    }
-    q->link = l;
-    q->next = l->lookups;
-    l->lookups = q;
-    l->lookup_count++;
-    l->asks = true;
-}
-
-void link_connect(struct link *l)
-{
-    if (l->state != LINK_IDLE)
-        return;
-    if (l->held) {
-        fail(l, UV_ETIMEDOUT, HELD);
-        return;
-    }
-    if (mu_addr_parse(l->server.host, l->server.port, &l->numeric) < 0) {
-        resolve(l);
-        return;
-    }
-    (void)mu_addr_host((const struct sockaddr *)&l->numeric.ss, l->first_address);
-    l->next = NULL;
-    connect_to(l, (const struct sockaddr *)&l->numeric.ss);
-}
-
-void link_hold(struct link *l, bool held)
-{
-    bool up = l->state == LINK_UP;
-    bool trying = l->state == LINK_RESOLVING || l->state == LINK_CONNECTING;
-    l->held = held;
-    if (!held)
-        return;
-    l->asks = false;
-    if (up)
-        lose(l, HELD);
-    else if (trying)
-        fail(l, UV_ETIMEDOUT, HELD);
-}
-
-bool link_has_lookups(const struct link *l)
-{
-    return l->lookup_count > 0;
+    l->events.on_up(l->events.arg, link_words(l, "connected, but no rdzv-server has answered"));
 }
 
 /* ------------------------------------------------------------------ writing */
@@ -567,7 +285,7 @@ static void write_later(struct link *l, const char *p, size_t n)
 {
     struct write *w = l->unsent + n > UNSENT_MAX ? NULL : mu_alloc(mu_mem_default(), sizeof *w + n);
     if (w == NULL) {
-        lose(l, "the server does not read");
+        link_lose(l, "the server does not read");
         return;
     }
     w->link = l;
@@ -587,7 +305,7 @@ static void say(struct link *l, const struct ctl_msg *m, struct mu_str behind)
     MU_CLEANUP(mu_buf_fini) struct mu_buf out;
     mu_buf_init(&out, mu_mem_default());
     if (ctl_encode(m, &out) < 0 || mu_buf_add(&out, behind.p, behind.n) < 0) {
-        lose(l, "no memory");
+        link_lose(l, "no memory");
         return;
     }
     uv_buf_t buf = uv_buf_init(out.p, (unsigned)out.n);
@@ -604,7 +322,7 @@ void link_send(struct link *l, const struct ctl_msg *m)
     if (l->proof != PROOF_WAITS)
         say(l, m, mu_str_of(NULL, 0));
     else if (l->unsaid.n > UNSENT_MAX || ctl_encode(m, &l->unsaid) < 0)
-        lose(l, "the server does not show its token, and there is no room for what waits");
+        link_lose(l, "the server does not show its token, and there is no room for what waits");
 }
 
 /* ------------------------------------------------------------------ life of the object */
@@ -681,6 +399,15 @@ static void on_shutdown(uv_shutdown_t *req, int status)
     uv_close((uv_handle_t *)tcp, on_tcp_closed); /* After a shutdown: the end is orderly. */
 }
 
+static void on_goodbye_limit(uv_timer_t *t)
+{
+    struct link *l = t->data;
+    if (l->tcp == NULL)
+        return;
+    uv_close((uv_handle_t *)&l->timer, on_timer_closed); /* It does not take our goodbye. */
+    link_drop(l);
+}
+
 void link_close(struct link *l, void (*done)(void *arg), void *arg)
 {
     bool up = l->state == LINK_UP;
@@ -698,12 +425,12 @@ void link_close(struct link *l, void (*done)(void *arg), void *arg)
         req->data = l;
         (void)uv_read_stop((uv_stream_t *)l->tcp);
         if (uv_shutdown(req, (uv_stream_t *)l->tcp, on_shutdown) == 0) {
-            (void)uv_timer_start(&l->timer, on_attempt_limit,
+            (void)uv_timer_start(&l->timer, on_goodbye_limit,
                                  (uint64_t)(MU_GOODBYE_NS / MU_NS_PER_MS), 0);
             return;
         }
         free(req);
     }
     uv_close((uv_handle_t *)&l->timer, on_timer_closed);
-    drop(l);
+    link_drop(l);
 }

@@ -1,21 +1,13 @@
 /* A service's connection in time; see line.h. */
 #include "agent/service/line.h"
 
+#include "base/backoff.h"
 #include "base/limits.h"
 
 #define BACKOFF_MIN_NS INT64_C(100000000)
 #define BACKOFF_MAX_NS INT64_C(15000000000)
 #define REFUSED_NS INT64_C(30000000000)     /* Who was refused is hardly welcome a moment later. */
 #define SILENCE_MIN_NS INT64_C(10000000000) /* A server that is loaded is no dead one. */
-
-/* xorshift64*: jitter only. */
-static uint64_t next_random(struct line *l)
-{
-    l->random ^= l->random >> 12;
-    l->random ^= l->random << 25;
-    l->random ^= l->random >> 27;
-    return l->random * UINT64_C(2685821657736338717);
-}
 
 void line_init(struct line *l, int64_t now_ns, uint64_t seed)
 {
@@ -28,17 +20,15 @@ void line_init(struct line *l, int64_t now_ns, uint64_t seed)
                        .word_gap_ns = MU_FIRST_WORD_NS};
 }
 
-static void retry_after(struct line *l, int64_t now_ns, int64_t span_ns)
+static void retry_at(struct line *l, int64_t at_ns)
 {
-    int64_t jitter = (int64_t)(next_random(l) % (uint64_t)(span_ns / 2 + 1));
     l->state = LINE_DOWN;
-    l->retry_at_ns = now_ns + span_ns / 2 + jitter;
+    l->retry_at_ns = at_ns;
 }
 
 static void retry(struct line *l, int64_t now_ns)
 {
-    retry_after(l, now_ns, l->backoff_ns);
-    l->backoff_ns = l->backoff_ns * 2 > BACKOFF_MAX_NS ? BACKOFF_MAX_NS : l->backoff_ns * 2;
+    retry_at(l, now_ns + mu_backoff(&l->random, &l->backoff_ns, BACKOFF_MAX_NS));
 }
 
 static void be_ready(struct line *l, int64_t now_ns, int64_t beat_ns, int64_t lease_ns)
@@ -103,7 +93,7 @@ line_step(struct line *l, int64_t now_ns, enum line_event ev, int64_t beat_ns, i
         return 0;
     case LINE_EV_REFUSED:
         be_away(l, now_ns);
-        retry_after(l, now_ns, REFUSED_NS);
+        retry_at(l, now_ns + mu_jitter(&l->random, REFUSED_NS));
         return LINE_DROP;
     case LINE_EV_WELCOME:
         be_ready(l, now_ns, beat_ns, lease_ns);

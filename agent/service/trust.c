@@ -2,14 +2,14 @@
 #include "agent/service/trust.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/addr.h"
-#include "base/str.h"
+#include "base/path.h"
 #include "base/token.h"
 
 static bool is_loopback(const char *host)
@@ -17,39 +17,20 @@ static bool is_loopback(const char *host)
     return strcmp(host, "localhost") == 0 || mu_addr_is_loopback(host);
 }
 
-/* Job agents start in folders of their own. Not realpath(): what a link leads to may be replaced.
- */
-static int put_absolute(const char *path, char *ret, size_t cap)
-{
-    size_t n = 0;
-    if (path[0] != '/') {
-        if (getcwd(ret, cap) == NULL)
-            return -errno;
-        n = strlen(ret);
-    }
-    int more = snprintf(ret + n, cap - n, n > 0 ? "/%s" : "%s", path);
-    return more > 0 && (size_t)more < cap - n ? 0 : -ENAMETOOLONG;
-}
-
 int trust_find(
     const char *given, const struct mu_endpoint *server, char *ret, size_t cap, struct mu_err *err)
 {
-    const char *folder = getenv("CREDENTIALS_DIRECTORY");
-    int r = 0;
+    char place[PATH_MAX];
+    int r = mu_token_place_daemon(given, getenv("CREDENTIALS_DIRECTORY"), place, sizeof place, err);
     ret[0] = '\0';
-    if (given != NULL)
-        r = put_absolute(given, ret, cap);
-    else if (folder != NULL && (size_t)snprintf(ret, cap, "%s/" MU_TOKEN_CREDENTIAL, folder) >= cap)
-        r = -ENAMETOOLONG;
     if (r < 0)
-        return mu_err_set(err, r, "--token-file: its absolute path: %s", strerror(-r));
-    if (ret[0] != '\0' && access(ret, R_OK) == 0)
-        return 0;
-    if (given != NULL)
+        return r;
+    if (r > 0 && mu_path_absolute(place, ret, cap, err) < 0) /* Job agents start elsewhere. */
+        return mu_err_wrap(err, "--token-file");
+    if (given != NULL && access(ret, R_OK) < 0)
         return mu_err_set(err, -errno, "--token-file: '%.90s' cannot be read: %s%s", given,
                           strerror(errno), errno == ENOENT ? MU_TOKEN_REMEDY : "");
-    ret[0] = '\0';
-    if (is_loopback(server->host))
+    if (r > 0 || is_loopback(server->host))
         return 0;
     return mu_err_set(
         err, -EPERM,

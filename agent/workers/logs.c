@@ -13,6 +13,7 @@
 #include <sys/vfs.h>
 
 #include "base/cleanup.h"
+#include "base/path.h"
 
 #define TMPFS_TYPE 0x01021994
 #define MEMORY_DIR "/dev/shm"
@@ -55,16 +56,13 @@ int logs_make_parents(const char *path, unsigned mode)
 /* --log-dir, as an absolute path: workers may change their folder. */
 static int init_given(struct logs *l, const char *dir, struct mu_err *err)
 {
-    char cwd[512] = "";
     struct stat st;
-    if (dir[0] != '/' && getcwd(cwd, sizeof(cwd)) == NULL)
-        return mu_err_set(err, -errno, "--log-dir '%.100s': current folder: %s", dir,
-                          strerror(errno));
-    int n = snprintf(l->base, sizeof(l->base), "%s%s%s", cwd, cwd[0] != '\0' ? "/" : "", dir);
-    if ((size_t)n + 2 >= sizeof(l->base))
-        return mu_err_set(err, -ENAMETOOLONG, "--log-dir '%.100s…': longer than 1,000 bytes", dir);
+    int r = mu_path_absolute(dir, l->base, sizeof(l->base) - 1, err);
+    if (r < 0)
+        return mu_err_wrap(err, "--log-dir");
+    size_t n = strlen(l->base);
     (void)memcpy(l->base + n, "/", 2); /* So that the last part is made too. */
-    int r = logs_make_parents(l->base, 0777);
+    r = logs_make_parents(l->base, 0777);
     l->base[n] = '\0';
     if (r == -ENOTDIR || (r == 0 && stat(l->base, &st) == 0 && !S_ISDIR(st.st_mode)))
         return mu_err_set(err, -ENOTDIR, "--log-dir '%.100s': not a folder", dir);

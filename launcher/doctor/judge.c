@@ -219,22 +219,22 @@ static void judge_pair(const struct doc_case *c,
                        const struct doc_typical *typical,
                        struct doc_findings *out)
 {
-    const cJSON *look = doc_look_at(c, a, b);
-    if (c->nodes[a] == NULL || c->nodes[b] == NULL || c->looks[a] == NULL)
+    const struct doc_pair pair = {c->nodes[a], c->nodes[b], doc_look_at(c, a, b), typical};
+    if (pair.a == NULL || pair.b == NULL || c->looks[a] == NULL)
         return; /* Said of the node, once. */
     for (size_t k = 0; k < doc_pair_row_count; k++) {
         struct doc_said s = {{0}, {0}};
         enum doc_level level = DOC_UNKNOWN;
         const char *why = NULL;
-        if (look == NULL)
+        if (pair.look == NULL)
             doc_see(&s, "it did not come to that");
-        else if (doc_text(look, "skipped", &why, NULL))
+        else if (doc_text(pair.look, "skipped", &why, NULL))
             doc_see(&s, "%s", why);
         else
-            level = doc_pair_rows[k].judge(c->nodes[a], c->nodes[b], look, typical, &s);
+            level = doc_pair_rows[k].judge(&pair, &s);
         if (s.seen[0] != '\0')
             doc_add(out, level, &doc_pair_rows[k].check, (int32_t)a, (int32_t)b, &s);
-        if (look == NULL || why != NULL)
+        if (pair.look == NULL || why != NULL)
             return; /* One line says it. */
     }
 }

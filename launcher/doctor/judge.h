@@ -79,16 +79,17 @@ struct doc_node_row {
 extern const struct doc_node_row doc_node_rows[];
 extern const size_t doc_node_row_count;
 
-/* What `a` saw of `b`. typical: of all pairs. */
 struct doc_typical {
     double bytes_per_s; /* The median; 0: not known. */
     uint32_t pairs;
 };
-typedef enum doc_level doc_pair_fn(const cJSON *a,
-                                   const cJSON *b,
-                                   const cJSON *look,
-                                   const struct doc_typical *typical,
-                                   struct doc_said *s);
+struct doc_pair {
+    const cJSON *a;
+    const cJSON *b;
+    const cJSON *look;                 /* What `a` saw of `b`. */
+    const struct doc_typical *typical; /* Of all pairs. */
+};
+typedef enum doc_level doc_pair_fn(const struct doc_pair *p, struct doc_said *s);
 struct doc_pair_row {
     struct doc_check check;
     doc_pair_fn *judge;

@@ -98,23 +98,17 @@ judge_name(const cJSON *b, const cJSON *look, const cJSON *n, struct doc_said *s
     return level;
 }
 
-static enum doc_level names(const cJSON *a,
-                            const cJSON *b,
-                            const cJSON *look,
-                            const struct doc_typical *typical,
-                            struct doc_said *s)
+static enum doc_level names(const struct doc_pair *p, struct doc_said *s)
 {
     const cJSON *list = NULL;
     const cJSON *n = NULL;
     enum doc_level level = DOC_OK;
-    (void)a;
-    (void)typical;
-    if (!doc_list(look, "names", &list, s))
+    if (!doc_list(p->look, "names", &list, s))
         return DOC_UNKNOWN;
     cJSON_ArrayForEach(n, list)
     {
         struct doc_said one = {{0}, {0}};
-        enum doc_level l = judge_name(b, look, n, &one);
+        enum doc_level l = judge_name(p->b, p->look, n, &one);
         if (l > level || s->seen[0] == '\0') {
             level = l;
             *s = one;
@@ -151,18 +145,13 @@ unreached(const cJSON *a, const cJSON *b, const char *how, const char *addr, str
     return DOC_FAIL;
 }
 
-static enum doc_level reach(const cJSON *a,
-                            const cJSON *b,
-                            const cJSON *look,
-                            const struct doc_typical *typical,
-                            struct doc_said *s)
+static enum doc_level reach(const struct doc_pair *p, struct doc_said *s)
 {
     const cJSON *list = NULL;
     const cJSON *r = NULL;
     const char *first = NULL;
     const char *first_addr = NULL;
-    (void)typical;
-    if (!doc_list(look, "reach", &list, s))
+    if (!doc_list(p->look, "reach", &list, s))
         return DOC_UNKNOWN;
     cJSON_ArrayForEach(r, list)
     {
@@ -180,25 +169,19 @@ static enum doc_level reach(const cJSON *a,
         }
     }
     if (first == NULL) {
-        doc_see(s, "%s told no address that others could use", name_of(b));
+        doc_see(s, "%s told no address that others could use", name_of(p->b));
         return DOC_UNKNOWN;
     }
-    return unreached(a, b, first, first_addr, s);
+    return unreached(p->a, p->b, first, first_addr, s);
 }
 
-static enum doc_level ipv6(const cJSON *a,
-                           const cJSON *b,
-                           const cJSON *look,
-                           const struct doc_typical *typical,
-                           struct doc_said *s)
+static enum doc_level ipv6(const struct doc_pair *p, struct doc_said *s)
 {
     const cJSON *list = NULL;
     const cJSON *r = NULL;
     double own = 0;
-    (void)b;
-    (void)typical;
-    if (!is_reached(look) || !doc_list(look, "reach", &list, NULL) ||
-        !doc_num(a, "v6_addresses", &own, NULL) || own < 1)
+    if (!is_reached(p->look) || !doc_list(p->look, "reach", &list, NULL) ||
+        !doc_num(p->a, "v6_addresses", &own, NULL) || own < 1)
         return DOC_OK;
     cJSON_ArrayForEach(r, list)
     {
@@ -218,17 +201,10 @@ static enum doc_level ipv6(const cJSON *a,
 
 /* --- over that connection --- */
 
-static enum doc_level large(const cJSON *a,
-                            const cJSON *b,
-                            const cJSON *look,
-                            const struct doc_typical *typical,
-                            struct doc_said *s)
+static enum doc_level large(const struct doc_pair *p, struct doc_said *s)
 {
     const char *how = "";
-    (void)a;
-    (void)b;
-    (void)typical;
-    if (!doc_text(look, "large", &how, NULL))
+    if (!doc_text(p->look, "large", &how, NULL))
         return DOC_OK; /* It was not reached: said above. */
     if (strcmp(how, "ok") == 0) {
         doc_see(s, "256 KiB come back");
@@ -238,21 +214,16 @@ static enum doc_level large(const cJSON *a,
     return DOC_FAIL;
 }
 
-static enum doc_level skew(const cJSON *a,
-                           const cJSON *b,
-                           const cJSON *look,
-                           const struct doc_typical *typical,
-                           struct doc_said *s)
+static enum doc_level skew(const struct doc_pair *p, struct doc_said *s)
 {
     char text[DOC_BYTES_TEXT];
     double ms = 0;
     double trip_us = 0;
-    (void)a;
-    (void)typical;
-    if (!doc_num(look, "skew_ms", &ms, NULL) || !doc_num(look, "rtt_us", &trip_us, NULL))
+    if (!doc_num(p->look, "skew_ms", &ms, NULL) || !doc_num(p->look, "rtt_us", &trip_us, NULL))
         return DOC_OK;
     double off = ms < 0 ? -ms : ms;
-    doc_see(s, "%s's clock is %s %s", name_of(b), doc_ms(off, text), ms < 0 ? "behind" : "ahead");
+    doc_see(s, "%s's clock is %s %s", name_of(p->b), doc_ms(off, text),
+            ms < 0 ? "behind" : "ahead");
     off -= trip_us / 2000; /* It could be less by that. */
     if (off <= 100)
         doc_see(s, "within 0.1 s");
@@ -271,18 +242,12 @@ static enum doc_level link_level(double rate, bool same, const struct doc_typica
     return rate < 500 * MBIT || (many && rate < t->bytes_per_s / 2) ? DOC_WARN : DOC_OK;
 }
 
-static enum doc_level carries(const cJSON *a,
-                              const cJSON *b,
-                              const cJSON *look,
-                              const struct doc_typical *typical,
-                              struct doc_said *s)
+static enum doc_level carries(const struct doc_pair *p, struct doc_said *s)
 {
-    const cJSON *l = cJSON_GetObjectItemCaseSensitive(look, "link");
+    const cJSON *l = cJSON_GetObjectItemCaseSensitive(p->look, "link");
     char rate_text[DOC_BYTES_TEXT];
     char typical_text[DOC_BYTES_TEXT];
     double rate = 0;
-    (void)a;
-    (void)b;
     if (l == NULL)
         return DOC_OK; /* Not asked for. */
     const char *why = "";
@@ -291,36 +256,29 @@ static enum doc_level carries(const cJSON *a,
         return DOC_FAIL;
     }
     if (!doc_num(l, "bytes_per_s", &rate, NULL)) {
-        (void)doc_num(look, "link", &rate, s); /* Says why. */
+        (void)doc_num(p->look, "link", &rate, s); /* Says why. */
         return DOC_UNKNOWN;
     }
-    enum doc_level level = link_level(rate, doc_is(look, "same_machine"), typical);
+    enum doc_level level = link_level(rate, doc_is(p->look, "same_machine"), p->typical);
     if (level == DOC_OK)
         doc_see(s, "fast enough");
     else
-        doc_see(s, "%s%s%s%s", doc_rate(rate, rate_text), typical->pairs > 2 ? ", where " : "",
-                typical->pairs > 2 ? doc_rate(typical->bytes_per_s, typical_text) : "",
-                typical->pairs > 2 ? " is usual here" : "");
+        doc_see(s, "%s%s%s%s", doc_rate(rate, rate_text), p->typical->pairs > 2 ? ", where " : "",
+                p->typical->pairs > 2 ? doc_rate(p->typical->bytes_per_s, typical_text) : "",
+                p->typical->pairs > 2 ? " is usual here" : "");
     return level;
 }
 
 /* NCCL, where both have GPUs. It should be no slower than sockets. */
-static enum doc_level carries_gpus(const cJSON *a,
-                                   const cJSON *b,
-                                   const cJSON *look,
-                                   const struct doc_typical *typical,
-                                   struct doc_said *s)
+static enum doc_level carries_gpus(const struct doc_pair *p, struct doc_said *s)
 {
-    const cJSON *l = cJSON_GetObjectItemCaseSensitive(look, "link");
+    const cJSON *l = cJSON_GetObjectItemCaseSensitive(p->look, "link");
     const cJSON *g = cJSON_GetObjectItemCaseSensitive(l, "gpus");
     char text[DOC_BYTES_TEXT];
     char sockets_text[DOC_BYTES_TEXT];
     const char *why = "";
     double rate = 0;
     double sockets = 0;
-    (void)a;
-    (void)b;
-    (void)typical;
     if (g == NULL)
         return DOC_OK;
     if (doc_text(g, "broken", &why, NULL)) {

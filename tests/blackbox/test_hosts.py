@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-import mulib
 from mulib import PATIENCE, program
+from musterlib import Muster
 
 SSH = """#!/usr/bin/python3
 import os, subprocess, sys, threading
@@ -40,7 +40,7 @@ def free_port():
         return s.getsockname()[1]
 
 
-class Run:
+class Run(Muster):
     def __init__(self, folder, *words, env=None):
         ssh = folder / "fake ssh.py"
         ssh.write_text(SSH)
@@ -50,17 +50,8 @@ class Run:
             link.symlink_to(ssh)
         self.log = folder / "ssh.log"
         self.mark = f"{os.getpid()}-{time.monotonic_ns()}"
-        self.p = subprocess.Popen([program("muster"), "run", f"--rdzv=127.0.0.1:{free_port()}", f"--agent={AGENT}", "--env", f"MARK={self.mark}",
-                                   *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
-                                  env={**os.environ, "MUSTER_SSH": str(link), "SSH_LOG": str(self.log), **(env or {})})
-        self.out = mulib.Lines(self.p.stdout)
-        self.err = mulib.Lines(self.p.stderr)
-
-    def end(self, limit_s=PATIENCE * 3):
-        code = self.p.wait(limit_s)
-        self.out.thread.join(PATIENCE)
-        self.err.thread.join(PATIENCE)
-        return code
+        super().__init__("run", f"--rdzv=127.0.0.1:{free_port()}", f"--agent={AGENT}", "--env", f"MARK={self.mark}", *words, cwd=folder,
+                         env={"MUSTER_SSH": str(link), "SSH_LOG": str(self.log), **(env or {})})
 
     def marked(self):
         """Processes of this job: agents, workers, and the shells that watch."""
@@ -97,9 +88,7 @@ def run(tmp_path):
 
     yield start
     for r in started:
-        if r.p.poll() is None:
-            r.p.kill()
-        r.p.wait(PATIENCE)
+        r.close()
         r.wait_gone()
 
 

@@ -1,17 +1,16 @@
 """muster, the command: what a person sees of a real server with real jobs, and what the exit status says."""
 import json
 import os
-import pty
 import socket
 import subprocess
 import sys
-import threading
 import time
 
 import pytest
 
 import mulib
 from mulib import Server, program
+from musterlib import Muster, Terminal
 
 WORKER = "import os, sys, time; time.sleep(0.1); sys.exit(7 if os.environ['RANK'] == '1' and {fail} else 0)"
 
@@ -115,35 +114,19 @@ def test_incidents_tell_why_rounds_ended_and_all_about_one(server):
 def test_watch_follows_a_job_to_its_end_and_gives_its_outcome(server, fail):
     agents = [agent(server, "train", sys.executable, "-c", WORKER.format(fail=fail), nnodes="2", nproc=1)]
     wait_for(lambda: server.status()["jobs"])
-    p = subprocess.Popen([program("muster"), "status", "train", "--watch=0.05", at(server)], stdout=subprocess.PIPE)
-    lines = mulib.Lines(p.stdout)
-    lines.wait("1 of 2 nodes are here")
+    m = Muster("status", "train", "--watch=0.05", at(server))
+    m.out.wait("1 of 2 nodes are here")
     agents.append(agent(server, "train", sys.executable, "-c", WORKER.format(fail=fail), nnodes="2", nproc=1))
-    for a in [p, *agents]:
+    for a in agents:
         a.wait(timeout=mulib.PATIENCE)
-    assert p.returncode == (1 if fail else 0)
-    lines.wait("failed: rank 1 .*exited with status 7" if fail else "succeeded: every worker")
+    assert m.end() == (1 if fail else 0)
+    m.out.wait("failed: rank 1 .*exited with status 7" if fail else "succeeded: every worker")
 
 
 def test_watch_on_a_terminal_redraws_in_place_and_lives_through_a_restarted_server(tmp_path):
     server = Server(tmp_path)
-    master, slave = pty.openpty()
-    p = subprocess.Popen([program("muster"), "status", "--watch=0.05", at(server)], stdout=slave, stderr=slave, stdin=slave)
-    os.close(slave)
-    seen = bytearray()
-
-    def read():
-        while True:
-            try:
-                got = os.read(master, 65536)
-            except OSError:
-                return
-            if not got:
-                return
-            seen.extend(got)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
+    terminal = Terminal("status", "--watch=0.05", at(server))
+    seen = terminal.seen
     wait_for(lambda: seen.count(b"\033[H") > 2)
     port = server.port
     server.stop()
@@ -151,11 +134,9 @@ def test_watch_on_a_terminal_redraws_in_place_and_lives_through_a_restarted_serv
     again = Server(tmp_path, port=port, name="again")
     mark = len(seen)
     wait_for(lambda: b"no job yet" in seen[mark:] and b"what it said last" not in seen[seen.rfind(b"\033[H"):])
-    p.terminate()
-    p.wait(timeout=mulib.PATIENCE)
+    terminal.p.terminate()
+    terminal.end()
     again.stop()
-    thread.join(timeout=mulib.PATIENCE)
-    os.close(master)
 
 
 def test_what_is_not_there_is_one_sentence(server, tmp_path):
@@ -188,6 +169,20 @@ def test_a_wrong_line_ends_with_2_and_a_full_disk_with_1(server):
         for words in (["status", at(server)], ["--help"], ["status", "--json", at(server)]):
             r = subprocess.run([program("muster"), *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
             assert r.returncode == 1 and "No space left" in r.stderr, words
+
+
+@pytest.mark.parametrize("words, status, says", [
+    (["muster", "run", "--", "true"], 2, "muster run: this folder has no name (No such file or directory): --cwd=DIR names another"),
+    (["muster", "run", "--hosts=n1", "--", "true"], 2, "muster run: this folder has no name (No such file or directory): --cwd=DIR names another"),
+    (["node-agent", "--log-dir=logs", "--no-python", "true"], 1, "--log-dir: this folder has no name (No such file or directory): give an absolute path"),
+    (["node-agent", "--service", "--rdzv=127.0.0.1:1", "--token-file=t"], 2,
+     "--token-file: this folder has no name (No such file or directory): give an absolute path"),
+])
+def test_a_folder_that_was_removed_is_named_as_the_trouble(tmp_path, words, status, says):
+    gone = ["/bin/sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh"]
+    r = subprocess.run([*gone, program(words[0]), *words[1:]], cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                       timeout=mulib.PATIENCE, env={**os.environ, "MUSTER_RDZV": "127.0.0.1:1"})
+    assert r.returncode == status and says in r.stderr, r
 
 
 def test_a_failed_job_says_where_all_about_it_is(server):

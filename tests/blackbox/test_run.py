@@ -2,18 +2,16 @@
 does what the test tells it. Each wait is for a line or an end."""
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
-import threading
 import time
 
 import pytest
 
-import mulib
 import fakepool
 from mulib import PATIENCE, program
+from musterlib import Muster, Terminal
 
 ID = "train-5f3a9c"
 
@@ -25,36 +23,17 @@ def pool():
     p.stop()
 
 
-class Muster:
-    """One muster, its stdout and stderr as lines."""
-
-    def __init__(self, pool, *words, env=None, cwd=None):
-        self.p = subprocess.Popen([program("muster"), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd,
-                                  env={**os.environ, "MUSTER_RDZV": f"127.0.0.1:{pool.port}", **(env or {})})
-        self.out = mulib.Lines(self.p.stdout)
-        self.err = mulib.Lines(self.p.stderr)
-
-    def end(self):
-        code = self.p.wait(PATIENCE * 3)
-        self.out.thread.join(PATIENCE)
-        self.err.thread.join(PATIENCE)
-        assert "Sanitizer" not in self.err.text() and "runtime error" not in self.err.text(), self.err.text()
-        return code
-
-
 @pytest.fixture
 def muster(pool):
     started = []
 
-    def start(*words, **kwargs):
-        started.append(Muster(pool, *words, **kwargs))
+    def start(*words, env=None, **kwargs):
+        started.append(Muster(*words, env={"MUSTER_RDZV": f"127.0.0.1:{pool.port}", **(env or {})}, **kwargs))
         return started[-1]
 
     yield start
     for m in started:
-        if m.p.poll() is None:
-            m.p.kill()
-        m.p.wait(PATIENCE)
+        m.close()
 
 
 def test_run_submits_what_was_asked_streams_and_ends_as_the_job_does(pool, muster, tmp_path):
@@ -435,31 +414,9 @@ def test_a_node_of_the_pool_is_drained_and_taken_back(pool, muster):
     assert m.end() == 2 and "muster undrain needs a node" in m.err.text()
 
 
-def on_terminal(pool, *words, until=None):
-    """What muster shows at a terminal, and its exit status."""
-    master, slave = pty.openpty()
-    p = subprocess.Popen([program("muster"), *words, f"--rdzv=127.0.0.1:{pool.port}"] if "--" not in words else
-                         [program("muster"), words[0], f"--rdzv=127.0.0.1:{pool.port}", *words[1:]], stdin=slave, stdout=slave, stderr=slave,
-                         env={k: v for k, v in os.environ.items() if k != "NO_COLOR"} | {"TERM": "xterm"})
-    os.close(slave)
-    seen = bytearray()
-
-    def read():
-        while True:
-            try:
-                got = os.read(master, 65536)
-            except OSError:
-                return
-            if not got:
-                return
-            seen.extend(got)
-
-    thread = threading.Thread(target=read, daemon=True)
-    thread.start()
-    code = p.wait(PATIENCE * 2)
-    thread.join(PATIENCE)
-    os.close(master)
-    return code, seen.decode().replace("\r\n", "\n")
+def on_terminal(pool, command, *words):
+    """muster's exit status at a terminal, and what it shows there."""
+    return Terminal(command, f"--rdzv=127.0.0.1:{pool.port}", *words).end()
 
 
 @pytest.mark.parametrize("command, says", [("jobs", "no job is known here; muster run"), ("nodes", "no job lives here"),

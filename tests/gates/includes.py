@@ -8,7 +8,7 @@ import sys
 
 import tree
 
-PURE_BASE = ["base/%s.h" % n for n in ("check", "err", "mem", "str", "parse", "json", "cause", "ctl", "limits", "words", "shown", "date")]
+PURE_BASE = ["base/%s.h" % n for n in ("check", "err", "mem", "str", "parse", "json", "cause", "ctl", "limits", "words", "shown", "date", "backoff")]
 ISO = set("assert.h ctype.h errno.h float.h inttypes.h iso646.h limits.h locale.h math.h setjmp.h signal.h stdalign.h stdarg.h "
           "stdatomic.h stdbool.h stddef.h stdint.h stdio.h stdlib.h stdnoreturn.h string.h time.h".split())
 LIBRARIES = ("uv.h", "cjson/", "microhttpd.h", "openssl/", "sqlite3.h", "curl/", "hwloc", "uthash.h", "utlist.h", "utarray.h",
@@ -45,7 +45,7 @@ ROWS = [
     ("launcher/doctor/judge", PURE_BASE + ["launcher/doctor/"], ["cjson/"], True),
     ("launcher/", ["base/", "launcher/"], ["curl/", "cjson/", "uv.h"], False),
 ]
-PURE_FILES = tuple("base/%s.%s" % (n, s) for n in ("check", "err", "mem", "str", "parse", "json", "cause", "ctl", "words", "shown", "date") for s in "ch")
+PURE_FILES = tuple("base/%s.%s" % (n, s) for n in ("check", "err", "mem", "str", "parse", "json", "cause", "ctl", "words", "shown", "date", "backoff") for s in "ch")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 AGENT_HOSTS = ("agent/hosting.c",)  # The only file of the agent that may host the server.
 

@@ -9,7 +9,7 @@ import tree
 PAGE = "docs/troubleshooting.md"
 ROOMS = ("agent/", "base/", "launcher/", "rendezvous/")
 # Their sentences about failures and waiting are all on the page.
-WHOLE = (*("agent/life/%s.c" % n for n in ("act", "checks", "drain", "end", "health", "leave", "link", "round", "stop", "time")), "agent/link/link.c", "base/addr.c",
+WHOLE = (*("agent/life/%s.c" % n for n in ("act", "checks", "drain", "end", "health", "leave", "link", "round", "stop", "time")), "agent/link/link.c", "agent/link/link_connect.c", "base/addr.c",
          "base/cause.c", "rendezvous/job/hello.c", "rendezvous/job/roster.c", "rendezvous/job/words.c")
 NO_MESSAGES = re.compile(r"digraph|label=|(?<!\w)chaos\)$|frees the")
 # Sections about parts that a tree may lack.

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 
-BASE = ["base/%s.c" % n for n in ("check", "err", "mem", "str", "parse", "json", "cause", "ctl", "words", "shown", "date")]
+BASE = ["base/%s.c" % n for n in ("check", "err", "mem", "str", "parse", "json", "cause", "ctl", "words", "shown", "date", "backoff")]
 PROGRAMS = {  # what is linked from the cores, and the files that are added
     "sim": ["tests/sim/main.c", "tests/sim/world.c"],
     "unit.rendezvous.job": ["tests/unit/job_table.c"],

@@ -105,6 +105,7 @@ static void describe(const struct result *r, char *out, size_t cap)
         "sit=%g check=%s hct=%g hci=%g leave=%d "
         "chaos=%u "
         "numa=%s mi=%g "
+        "service=%d slots=%u logs=%g:%g drain=%g notice=%s hook=<%s> hht=%g token=%s "
         "level=%d format=%d args=",
         o->nodes_min, o->nodes_max, o->nproc, o->max_restarts, (double)o->restart_window_ns / 1e9,
         (double)o->give_back_ns / 1e9, o->give_back_steps,
@@ -126,7 +127,11 @@ static void describe(const struct result *r, char *out, size_t cap)
         (double)o->silence_timeout_ns / 1e9, o->health_check != NULL ? o->health_check : "(none)",
         (double)o->health_timeout_ns / 1e9, (double)o->health_interval_ns / 1e9,
         o->leave_quarantine, o->chaos.count, o->numa != NULL ? o->numa : "(none)",
-        (double)o->monitor_interval_ns / 1e9, o->log_level, o->log_format);
+        (double)o->monitor_interval_ns / 1e9, o->service, o->slots, (double)o->log_bytes,
+        (double)o->log_bytes_all, (double)o->drain_timeout_ns / 1e9,
+        o->preemption_url != NULL ? o->preemption_url : "(none)",
+        o->hang_hook != NULL ? o->hang_hook : "(usual)", (double)o->hang_hook_timeout_ns / 1e9,
+        o->token_file != NULL ? o->token_file : "(none)", o->log_level, o->log_format);
     for (char *const *a = o->args; a != NULL && *a != NULL && n > 0 && (size_t)n < cap; a++)
         n += snprintf(out + n, cap - (size_t)n, "[%s]", *a);
     if (n > 0 && (size_t)n < cap)
@@ -540,6 +545,24 @@ static const struct row rows[] = {
     {"--rdzv=n1|--rdzv-conf=min_nodes=2|p", "", 1, "min_nodes is set by a flag", NULL},
     {"--rdzv-conf=novalue|p", "", 1, "is not KEY=VALUE", NULL},
     {"--rdzv-conf=|p", "", 0, "rdzv=standalone", NULL},
+
+    /* --- leaving in order, hangs, the token --- */
+    {"p", "", 0, "service=0 drain=60 notice=(none) hook=<(usual)> hht=10 token=(none)", NULL},
+    {"--drain-timeout=0.5|--preemption-url=aws|--hang-hook=x $1|--hang-hook-timeout=2|--token-file=t|p", "", 0,
+     "drain=0.5 notice=aws hht=2 token=t", NULL},
+    {"--hang-hook=none|p", "", 0, "hook=<>", NULL},
+    {"--drain-timeout=soon|p", "", 2, "--drain-timeout: \"soon\" is not a number of seconds", NULL},
+    {"--hang-hook-timeout=|p", "", 2, "--hang-hook-timeout", NULL},
+
+    /* --- service mode --- */
+    {"--service|--rdzv=n1", "", 0, "service=1 at=n1:29500 slots=0 logs=2.68435e+08:4.29497e+09", NULL},
+    {"--service|--rdzv=n1:7|--slots=8|--log-bytes=1M|--log-bytes-all=2M", "", 0, "at=n1:7 slots=8 logs=1.04858e+06:2.09715e+06", NULL},
+    {"--service", "", 2, "--service needs --rdzv=HOST[:PORT]", NULL},
+    {"--service|--rdzv=n1|--log-bytes=8G", "", 2, "--log-bytes (of one job) may not be greater than --log-bytes-all", NULL},
+    {"--service|--rdzv=n1|--log-bytes=x", "", 2, "--log-bytes", NULL},
+    {"--service|--rdzv=n1|--slots=0", "", 1, "--slots: 0 is out of range: 1 to 1024", NULL},
+    {"--service|--rdzv=n1|--max-restarts=1", "", 2, "--max-restarts is a job's: with --service it comes with the job", NULL},
+    {"--service|--rdzv=n1", "PET_MAX_RESTARTS=1", 0, "service=1", NULL},
 };
 /* clang-format on */
 

@@ -1,4 +1,5 @@
 # The base room: errors, strings, numbers, JSON, addresses, log lines, control messages.
+mu_unit(base.backoff SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_backoff.c LINK mu_base_pure)
 mu_unit(base.err SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_err.c LINK mu_base_pure)
 mu_unit(base.str SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_str.c LINK mu_base_pure)
 mu_unit(base.shown SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_shown.c LINK mu_base_pure)
@@ -9,6 +10,7 @@ mu_unit(base.ctl SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_ctl.c LINK mu_ctl)
 mu_unit(base.log SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_log.c LINK mu_base PkgConfig::CJSON WRAP mu_journal_send)
 mu_unit(base.manager SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_manager.c LINK mu_base)
 mu_unit(base.addr SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_addr.c LINK mu_base)
+mu_unit(base.path SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_path.c LINK mu_base)
 mu_unit(base.token SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/base_token.c LINK mu_base)
 target_compile_definitions(unit_base_token PRIVATE MUSTER_CRYPTO_MODULE="$<TARGET_FILE:muster_crypto>")
 add_dependencies(unit_base_token muster_crypto)

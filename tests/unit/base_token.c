@@ -120,6 +120,41 @@ static void test_daemons_take_the_named_file_then_the_credential_then_none(void 
     assert_int_equal(unlink(credential), 0);
 }
 
+static void test_places_are_those_of_daemons_and_of_people(void **state)
+{
+    struct mu_err err = {0};
+    char place[96];
+    char credential[96];
+    (void)state;
+    (void)snprintf(credential, sizeof credential, "%s/muster-token", folder);
+    assert_int_equal(mu_token_place_daemon(NULL, NULL, place, sizeof place, &err), 0);
+    assert_int_equal(mu_token_place_daemon(NULL, "relative", place, sizeof place, &err), 0);
+    assert_int_equal(mu_token_place_daemon(NULL, folder, place, sizeof place, &err), 0);
+    write_file("", 0, 0600);
+    assert_int_equal(rename(path, credential), 0);
+    assert_int_equal(mu_token_place_daemon(NULL, folder, place, sizeof place, &err), 1);
+    assert_string_equal(place, credential);
+    /* What was named is that, also where it is missing or nothing. */
+    assert_int_equal(mu_token_place_daemon("t", folder, place, sizeof place, &err), 1);
+    assert_string_equal(place, "t");
+    assert_int_equal(mu_token_place_daemon("", folder, place, sizeof place, &err), 1);
+    assert_string_equal(place, "");
+    assert_int_equal(mu_token_place_daemon("four", NULL, place, 4, &err), -ENAMETOOLONG);
+    assert_has(err.msg, "--token-file: longer than 3 bytes");
+    assert_int_equal(mu_token_place_daemon(NULL, folder, place, 8, &err), -ENAMETOOLONG);
+    assert_has(err.msg, "the credential muster-token: longer than 7 bytes");
+    assert_int_equal(unlink(credential), 0);
+
+    mu_token_place_own("/c", "/h", place, sizeof place);
+    assert_string_equal(place, "/c/muster/token");
+    mu_token_place_own("", "/h", place, sizeof place);
+    assert_string_equal(place, "/h/.config/muster/token");
+    mu_token_place_own("c", "h", place, sizeof place);
+    assert_string_equal(place, "");
+    mu_token_place_own(NULL, "/h", place, sizeof "/h/.config/muster/token" - 1);
+    assert_string_equal(place, "");
+}
+
 static void test_a_token_is_compared_whole(void **state)
 {
     struct mu_token t = {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"};
@@ -183,6 +218,7 @@ int main(void)
         cmocka_unit_test(test_what_is_made_can_be_read_and_is_new_each_time),
         cmocka_unit_test(test_a_file_is_a_token_or_it_is_refused),
         cmocka_unit_test(test_daemons_take_the_named_file_then_the_credential_then_none),
+        cmocka_unit_test(test_places_are_those_of_daemons_and_of_people),
         cmocka_unit_test(test_a_token_is_compared_whole),
         cmocka_unit_test(test_a_proof_is_of_one_side_and_both_nonces),
         cmocka_unit_test(test_random_digits_are_digits_and_differ),

@@ -1,16 +1,6 @@
 /* The restart budget of one job, and the fences of its old rounds. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/unit/job_rig.h"
 
-#include <cmocka.h>
-
-#include "rendezvous/job/job.h"
-
-#define SEC INT64_C(1000000000)
 #define NODES 2
 #define UNIX_MS INT64_C(1700000000000) /* When the monotonic clock was 0. */
 
@@ -30,7 +20,7 @@ static int64_t unix_ms(const struct story *s)
 
 static void make_job(struct story *s)
 {
-    struct job_config c = {.run_id = "j", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    struct job_config c = rig_config();
     assert_int_equal(job_init(&s->job, mu_mem_default(), &c, &s->err), 0);
 }
 
@@ -73,33 +63,16 @@ static struct ctl_msg hello_of(const struct story *s, int i)
 static int join(struct story *s, int i)
 {
     struct ctl_msg m = hello_of(s, i);
-    int r =
-        give(s, (struct job_event){
-                    .type = JOB_EV_HELLO, .node = JOB_NO_NODE, .msg = &m, .seen_addr = "10.0.0.9"});
+    int r = give(s, rig_hello_event(&m));
     if (r == 0 && i < NODES)
         s->slots[i] = s->out.node;
     return r;
 }
 
-/* A message of that round; each has it as its first field. */
 static void say(struct story *s, int i, enum ctl_type t, int64_t round)
 {
-    static const enum job_event_type events[CTL_TYPE_COUNT] = {
-        [CTL_REACHED] = JOB_EV_REACHED, [CTL_STARTED] = JOB_EV_STARTED,
-        [CTL_EXITED] = JOB_EV_EXITED,   [CTL_FAILED] = JOB_EV_WORKER_FAILED,
-        [CTL_SILENT] = JOB_EV_SILENT,   [CTL_FINISHED] = JOB_EV_FINISHED,
-        [CTL_STOPPED] = JOB_EV_STOPPED, [CTL_BEAT] = JOB_EV_BEAT,
-    };
-    struct ctl_msg m;
-    ctl_init(&m, t);
-    m.u.failed.round = round;
-    if (t == CTL_FAILED) {
-        m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
-        m.u.failed.cause.exit_code = 7;
-        m.u.failed.cause.local_rank = 0;
-    }
-    assert_int_equal(give(s, (struct job_event){.type = events[t], .node = s->slots[i], .msg = &m}),
-                     0);
+    struct ctl_msg m = rig_message(t, round);
+    assert_int_equal(give(s, rig_event(s->slots[i], t, &m)), 0);
 }
 
 /* Both join where they have not yet, and their workers run. */
@@ -115,23 +88,16 @@ static void run_round(struct story *s)
 static void steps(struct story *s, int i, int32_t first, int32_t second)
 {
     const int32_t v[] = {first, second};
-    struct ctl_msg m;
-    ctl_init(&m, CTL_BEAT);
-    m.u.beat.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_BEAT, s->job.round);
     m.u.beat.steps = (struct ctl_ints){v, 2};
-    assert_int_equal(
-        give(s, (struct job_event){.type = JOB_EV_BEAT, .node = s->slots[i], .msg = &m}), 0);
+    assert_int_equal(give(s, rig_event(s->slots[i], CTL_BEAT, &m)), 0);
 }
 
 static void fail_as(struct story *s, int i, struct mu_cause c)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_FAILED, s->job.round);
     m.u.failed.cause = c;
-    assert_int_equal(
-        give(s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = s->slots[i], .msg = &m}),
-        0);
+    assert_int_equal(give(s, rig_event(s->slots[i], CTL_FAILED, &m)), 0);
 }
 
 static struct mu_cause exit_of(int32_t local_rank, int32_t status, int32_t step)
@@ -524,11 +490,7 @@ static void come_back(struct story *s, int i, const struct mu_cause *cause)
         m.u.hello.round_state = 2;
         m.u.hello.round_cause = *cause;
     }
-    assert_int_equal(give(s, (struct job_event){.type = JOB_EV_HELLO,
-                                                .node = JOB_NO_NODE,
-                                                .msg = &m,
-                                                .seen_addr = "10.0.0.9"}),
-                     0);
+    assert_int_equal(give(s, rig_hello_event(&m)), 0);
     s->slots[i] = s->out.node;
 }
 
@@ -632,11 +594,7 @@ static void test_a_server_that_knows_nothing_believes_what_agents_say_was_spent(
         m.u.hello.round_restarts = 4;
         m.u.hello.round_spent = 2;
         m.u.hello.round_fence_ms = 600000;
-        assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
-                                                     .node = JOB_NO_NODE,
-                                                     .msg = &m,
-                                                     .seen_addr = "10.0.0.9"}),
-                         0);
+        assert_int_equal(give(&s, rig_hello_event(&m)), 0);
         s.slots[i] = s.out.node;
     }
     assert_int_equal(s.job.restarts, 4);
@@ -728,11 +686,7 @@ static void test_the_answer_to_a_stop_of_an_old_round_is_none(void **state)
     struct ctl_msg m = hello_of(&s, 7);
     m.u.hello.round = 9;
     m.u.hello.round_nodes = NODES;
-    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
-                                                 .node = JOB_NO_NODE,
-                                                 .msg = &m,
-                                                 .seen_addr = "10.0.0.9"}),
-                     0);
+    assert_int_equal(give(&s, rig_hello_event(&m)), 0);
     s.slots[0] = s.out.node;
     say(&s, 0, CTL_BEAT, 9);
     assert_int_equal(s.out.stale_round, 0);

@@ -1,13 +1,9 @@
 /* A node that is to leave, as the job sees it: which step is chosen, what the round's end costs,
  * what is said. */
+#include "tests/unit/job_rig.h"
+
 #include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
-#include "rendezvous/job/job.h"
-#include "tests/unit/unit.h"
-
-#define SEC INT64_C(1000000000)
 #define NODES 3
 
 struct story {
@@ -26,10 +22,7 @@ static void give(struct story *s, enum job_event_type type, uint32_t node, struc
 
 static uint32_t join(struct story *s, const char *host, int min, int max)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_HELLO);
-    (void)snprintf(m.u.hello.host, sizeof m.u.hello.host, "%s", host);
-    (void)snprintf(m.u.hello.node, sizeof m.u.hello.node, "id-%s", host);
+    struct ctl_msg m = rig_hello(host);
     m.u.hello.nodes_min = min;
     m.u.hello.nodes_max = max;
     m.u.hello.nproc = 2;
@@ -41,7 +34,7 @@ static uint32_t join(struct story *s, const char *host, int min, int max)
 /* n0 and n1 run a round. */
 static void begin(struct story *s, int min)
 {
-    struct job_config c = {.run_id = "j", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    struct job_config c = rig_config();
     memset(s, 0, sizeof *s);
     s->now = 100 * SEC;
     assert_int_equal(job_init(&s->job, mu_mem_default(), &c, NULL), 0);
@@ -51,9 +44,7 @@ static void begin(struct story *s, int min)
         s->slot[i] = join(s, host, min, 2);
     }
     for (uint32_t i = 0; i < 2; i++) {
-        struct ctl_msg m;
-        ctl_init(&m, CTL_STARTED);
-        m.u.started.round = s->job.round;
+        struct ctl_msg m = rig_message(CTL_STARTED, s->job.round);
         give(s, JOB_EV_STARTED, s->slot[i], &m);
     }
     assert_int_equal(s->job.state, JOB_RUNNING);
@@ -62,9 +53,7 @@ static void begin(struct story *s, int min)
 static void beat(struct story *s, uint32_t i, int32_t a, int32_t b)
 {
     const int32_t steps[2] = {a, b};
-    struct ctl_msg m;
-    ctl_init(&m, CTL_BEAT);
-    m.u.beat.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_BEAT, s->job.round);
     m.u.beat.steps = (struct ctl_ints){steps, 2};
     give(s, JOB_EV_BEAT, s->slot[i], &m);
 }
@@ -80,19 +69,14 @@ static void drain(struct story *s, uint32_t i)
 
 static void finished(struct story *s, uint32_t i, int64_t halted)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FINISHED);
-    m.u.finished.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_FINISHED, s->job.round);
     m.u.finished.halted = halted;
     give(s, JOB_EV_FINISHED, s->slot[i], &m);
 }
 
 static uint32_t sent(const struct story *s, enum ctl_type type)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < s->out.count; i++)
-        count += s->out.actions[i].type == JOB_ACT_SEND && s->out.actions[i].msg == type;
-    return count;
+    return rig_sent(&s->out, type, RIG_ANY_NODE);
 }
 
 static struct ctl_halt halt_of(const struct story *s, uint32_t i)
@@ -104,17 +88,13 @@ static struct ctl_halt halt_of(const struct story *s, uint32_t i)
 
 static void goodbye(struct story *s, uint32_t i)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_BYE);
-    m.u.bye.cause.kind = MU_CAUSE_NODE_LEFT;
+    struct ctl_msg m = rig_message(CTL_BYE, 0);
     give(s, JOB_EV_BYE, s->slot[i], &m);
 }
 
 static void stopped(struct story *s, uint32_t i)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_STOPPED);
-    m.u.stopped.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_STOPPED, s->job.round);
     give(s, JOB_EV_STOPPED, s->slot[i], &m);
 }
 
@@ -281,7 +261,7 @@ static void test_the_sentence_says_what_happens_next(void **state)
 /* A server without memory of its own learns the step from who was told. */
 static void test_an_agent_that_comes_back_brings_the_step(void **state)
 {
-    struct job_config c = {.run_id = "j", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    struct job_config c = rig_config();
     struct story s = {.now = SEC};
     struct ctl_msg m;
     (void)state;
@@ -311,7 +291,7 @@ static void test_what_is_kept_knows_the_step_and_who_leaves(void **state)
     struct job_row_kept row;
     struct job_node_row rows[2];
     struct mu_buf hellos[2];
-    struct job_config c = {.run_id = "j", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    struct job_config c = rig_config();
     (void)state;
     begin(&s, 2);
     make_pace(&s);

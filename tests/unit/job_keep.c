@@ -1,17 +1,8 @@
 /* A job out of the rows that a former life of its server kept. */
+#include "tests/unit/job_rig.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
-#include <cmocka.h>
-
-#include "rendezvous/job/job.h"
-
-#define SEC INT64_C(1000000000)
 #define NODES 3
 
 /* Two lives of a server, and what the first one kept. */
@@ -28,7 +19,7 @@ struct story {
 
 static void begin(struct story *s, const struct mu_mem *mem)
 {
-    struct job_config c = {.run_id = "j", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    struct job_config c = rig_config();
     s->now += SEC;
     assert_int_equal(job_init(&s->job, mem, &c, &s->err), 0);
 }
@@ -41,12 +32,10 @@ static int give(struct story *s, struct job_event ev)
 
 static struct ctl_msg hello_of(int i)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_HELLO);
+    char host[16];
+    (void)snprintf(host, sizeof host, "n%d", i);
+    struct ctl_msg m = rig_hello(host);
     struct ctl_hello *h = &m.u.hello;
-    (void)snprintf(h->host, sizeof h->host, "n%d", i);
-    (void)snprintf(h->node, sizeof h->node, "id-%d", i);
-    (void)snprintf(h->run_id, sizeof h->run_id, "j");
     h->nodes_min = h->nodes_max = NODES;
     h->nproc = i + 1;
     h->max_restarts = 1;
@@ -56,9 +45,7 @@ static struct ctl_msg hello_of(int i)
 
 static int join(struct story *s, const struct ctl_msg *m)
 {
-    return give(s,
-                (struct job_event){
-                    .type = JOB_EV_HELLO, .node = JOB_NO_NODE, .msg = m, .seen_addr = "10.0.0.9"});
+    return give(s, rig_hello_event(m));
 }
 
 static void start_round(struct story *s)
@@ -75,21 +62,8 @@ static void start_round(struct story *s)
 
 static int say(struct story *s, uint32_t slot, enum ctl_type t)
 {
-    static const enum job_event_type events[CTL_TYPE_COUNT] = {
-        [CTL_STARTED] = JOB_EV_STARTED,
-        [CTL_FAILED] = JOB_EV_WORKER_FAILED,
-        [CTL_FINISHED] = JOB_EV_FINISHED,
-        [CTL_STOPPED] = JOB_EV_STOPPED,
-    };
-    struct ctl_msg m;
-    ctl_init(&m, t);
-    m.u.failed.round = s->job.round; /* The first field of each. */
-    if (t == CTL_FAILED) {
-        m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
-        m.u.failed.cause.exit_code = 7;
-        m.u.failed.cause.local_rank = 0;
-    }
-    return give(s, (struct job_event){.type = events[t], .node = slot, .msg = &m});
+    struct ctl_msg m = rig_message(t, s->job.round);
+    return give(s, rig_event(slot, t, &m));
 }
 
 static void save(struct story *s)
@@ -125,10 +99,7 @@ static void die(struct story *s)
 
 static bool was_told(const struct story *s, enum ctl_type t)
 {
-    bool told = false;
-    for (uint32_t i = 0; i < s->out.count; i++)
-        told = told || (s->out.actions[i].type == JOB_ACT_SEND && s->out.actions[i].msg == t);
-    return told;
+    return rig_sent(&s->out, t, RIG_ANY_NODE) > 0;
 }
 
 /* Node i comes back. state: of its round, as hello says it. */
@@ -375,9 +346,7 @@ static void test_an_end_of_a_round_is_one_record_with_its_phases(void **state)
 
 static int say_failed(struct story *s, uint32_t rank, const struct mu_cause *c, const char *tail)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_FAILED, s->job.round);
     m.u.failed.cause = *c;
     (void)snprintf(m.u.failed.tail, sizeof m.u.failed.tail, "%s", tail);
     (void)snprintf(m.u.failed.trace, sizeof m.u.failed.trace, "at %s", tail);

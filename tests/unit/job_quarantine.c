@@ -1,13 +1,9 @@
 /* rendezvous/job: who is not counted on: nodes whose health check fails, and hosts on which
  * failures begin again and again. */
-#include "tests/unit/unit.h"
+#include "tests/unit/job_rig.h"
 
 #include <errno.h>
 
-#include "base/check.h"
-#include "rendezvous/job/job.h"
-
-#define SEC INT64_C(1000000000)
 #define NODES 4
 
 struct story {
@@ -35,12 +31,11 @@ static void give(struct story *s, struct job_event ev)
 static void
 hello_from(struct story *s, int n, const char *boot_id, bool unready, bool leave, const char *id)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_HELLO);
+    char host[16];
+    (void)snprintf(host, sizeof host, "n%d", n);
+    struct ctl_msg m = rig_hello(host);
     struct ctl_hello *h = &m.u.hello;
-    (void)snprintf(h->host, sizeof h->host, "n%d", n);
     (void)snprintf(h->node, sizeof h->node, "%s-n%d", id, n);
-    (void)snprintf(h->run_id, sizeof h->run_id, "j");
     (void)snprintf(h->boot_id, sizeof h->boot_id, "%s", boot_id);
     h->nodes_min = s->min;
     h->nodes_max = s->max;
@@ -50,8 +45,7 @@ hello_from(struct story *s, int n, const char *boot_id, bool unready, bool leave
     h->unready = unready;
     h->leave_quarantine = leave;
     s->started[0] = '\0';
-    give(s, (struct job_event){
-                .type = JOB_EV_HELLO, .node = JOB_NO_NODE, .msg = &m, .seen_addr = "10.0.0.9"});
+    give(s, rig_hello_event(&m));
     s->slot[n] = s->out.node;
 }
 
@@ -62,12 +56,9 @@ static void hello(struct story *s, int n)
 
 static void begin(struct story *s, int min, int max, uint32_t failures)
 {
-    struct job_config c = {.run_id = "j",
-                           .lease_ns = 3 * SEC,
-                           .beat_ns = SEC,
-                           .version = "test",
-                           .quarantine_failures = failures,
-                           .quarantine_window_ns = 1000 * SEC};
+    struct job_config c = rig_config();
+    c.quarantine_failures = failures;
+    c.quarantine_window_ns = 1000 * SEC;
     memset(s, 0, sizeof *s);
     s->now = 5000 * SEC;
     s->min = min;
@@ -87,9 +78,7 @@ static void health(struct story *s, int n, bool ok)
 
 static void stopped(struct story *s, uint32_t slot, bool unready)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_STOPPED);
-    m.u.stopped.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_STOPPED, s->job.round);
     m.u.stopped.unready = unready;
     give(s, (struct job_event){.type = JOB_EV_STOPPED, .node = slot, .msg = &m});
 }
@@ -97,14 +86,9 @@ static void stopped(struct story *s, uint32_t slot, bool unready)
 /* The round fails, first on node n; then all have stopped. */
 static void fail_first(struct story *s, int n)
 {
-    struct ctl_msg m;
+    struct ctl_msg m = rig_message(CTL_FAILED, s->job.round);
     s->now += SEC;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = s->job.round;
-    m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
-    m.u.failed.cause.exit_code = 7;
-    m.u.failed.cause.local_rank = 0;
-    give(s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = s->slot[n], .msg = &m});
+    give(s, rig_event(s->slot[n], CTL_FAILED, &m));
     s->started[0] = '\0';
     uint32_t members[NODES];
     uint32_t count = s->job.round_nodes;
@@ -150,9 +134,7 @@ static void test_the_next_round_waits_for_checks_but_not_for_the_unhealthy(void 
     hello(&s, 1);
     hello(&s, 2);
     assert_int_equal(s.job.state, JOB_RUNNING);
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = 1;
+    struct ctl_msg m = rig_message(CTL_FAILED, 1);
     m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
     give(&s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = s.slot[1], .msg = &m});
     s.started[0] = '\0';
@@ -173,9 +155,7 @@ test_a_check_that_lasts_holds_nothing_up_for_longer_than_nodes_are_waited_for(vo
     begin(&s, 1, 2, 3);
     hello(&s, 1);
     hello(&s, 2);
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = 1;
+    struct ctl_msg m = rig_message(CTL_FAILED, 1);
     m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
     give(&s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = s.slot[1], .msg = &m});
     stopped(&s, s.slot[1], false);
@@ -233,9 +213,7 @@ static void test_a_drain_takes_back_who_is_needed(void **state)
     fail_first(&s, 1);
     fail_first(&s, 1);
     assert_string_equal(s.started, "n4 n2 n3 ");
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = s.job.round;
+    struct ctl_msg m = rig_message(CTL_FAILED, s.job.round);
     m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
     give(&s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = s.slot[4], .msg = &m});
     stopped(&s, s.slot[2], false);

@@ -1,18 +1,8 @@
 /* One job's rendezvous: what was once broken, and is brought back by tests/sim/bugs. */
+#include "tests/unit/job_rig.h"
+
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
-
-#include <cmocka.h>
-
-#include "rendezvous/job/job.h"
-
-#define SEC INT64_C(1000000000)
 
 struct story {
     struct job job;
@@ -23,7 +13,7 @@ struct story {
 
 static void begin(struct story *s)
 {
-    struct job_config c = {.run_id = "j", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    struct job_config c = rig_config();
     memset(s, 0, sizeof *s);
     s->now = SEC;
     assert_int_equal(job_init(&s->job, mu_mem_default(), &c, &s->err), 0);
@@ -43,12 +33,8 @@ static int give(struct story *s, struct job_event ev)
 /* A hello of a job of two nodes, with two workers each. */
 static struct ctl_msg hello_of(const char *host, int64_t restarts)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_HELLO);
+    struct ctl_msg m = rig_hello(host);
     struct ctl_hello *h = &m.u.hello;
-    (void)snprintf(h->host, sizeof h->host, "%s", host);
-    (void)snprintf(h->node, sizeof h->node, "id-%s", host);
-    (void)snprintf(h->run_id, sizeof h->run_id, "j");
     (void)snprintf(h->role, sizeof h->role, "default");
     h->nodes_min = 2;
     h->nodes_max = 2;
@@ -62,11 +48,7 @@ static struct ctl_msg hello_of(const char *host, int64_t restarts)
 
 static uint32_t join(struct story *s, const struct ctl_msg *m)
 {
-    assert_int_equal(give(s, (struct job_event){.type = JOB_EV_HELLO,
-                                                .node = JOB_NO_NODE,
-                                                .msg = m,
-                                                .seen_addr = "10.0.0.9"}),
-                     0);
+    assert_int_equal(give(s, rig_hello_event(m)), 0);
     return s->out.node;
 }
 
@@ -86,11 +68,7 @@ static struct ctl_msg resuming(const char *host, int64_t round, int64_t rank, in
 
 static bool was_told(const struct story *s, uint32_t slot, enum ctl_type t)
 {
-    bool told = false;
-    for (uint32_t i = 0; i < s->out.count; i++)
-        told = told || (s->out.actions[i].type == JOB_ACT_SEND && s->out.actions[i].msg == t &&
-                        s->out.actions[i].node == slot);
-    return told;
+    return rig_sent(&s->out, t, slot) > 0;
 }
 
 static void test_a_server_that_stood_still_gives_nobody_up_for_it(void **state)
@@ -177,9 +155,7 @@ static void test_a_failure_of_a_foreign_kind_costs_a_restart_too(void **state)
     struct ctl_msg b = hello_of("b", 1);
     uint32_t slot = join(&s, &a);
     (void)join(&s, &b);
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = 1;
+    struct ctl_msg m = rig_message(CTL_FAILED, 1);
     m.u.failed.cause.kind = MU_CAUSE_NODE_JOINED; /* The server's word, which costs nothing. */
     assert_int_equal(
         give(&s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = slot, .msg = &m}), 0);
@@ -229,11 +205,7 @@ static void test_a_hello_that_was_overtaken_changes_nothing(void **state)
     assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_DEADLINE, .node = JOB_NO_NODE}), 0);
     assert_int_equal(s.job.state, JOB_STOPPING);
     /* It would say that nothing of the round runs there, while START is on its way. */
-    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
-                                                 .node = JOB_NO_NODE,
-                                                 .msg = &late,
-                                                 .seen_addr = "10.0.0.9"}),
-                     -EAGAIN);
+    assert_int_equal(give(&s, rig_hello_event(&late)), -EAGAIN);
     assert_int_equal(s.job.state, JOB_STOPPING);
     assert_int_equal(s.job.nodes[slot].state, JOB_NODE_STOPPING);
     end(&s);
@@ -249,9 +221,7 @@ static void away(struct story *s, uint32_t slot, bool dead)
 
 static void fails(struct story *s, uint32_t slot, int32_t rank, int32_t blame)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_FAILED, s->job.round);
     m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
     m.u.failed.cause.exit_code = 7;
     m.u.failed.cause.rank = rank;
@@ -262,9 +232,7 @@ static void fails(struct story *s, uint32_t slot, int32_t rank, int32_t blame)
 
 static void stopped(struct story *s, uint32_t slot)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_STOPPED);
-    m.u.stopped.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_STOPPED, s->job.round);
     assert_int_equal(give(s, (struct job_event){.type = JOB_EV_STOPPED, .node = slot, .msg = &m}),
                      0);
 }

@@ -1,18 +1,9 @@
 /* The rendezvous of one job: its table as a whole, and stories told event by event. */
-#include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
+#include "tests/unit/job_rig.h"
 
-#include <cmocka.h>
+#include <errno.h>
 
 #include "base/limits.h"
-#include "rendezvous/job/job.h"
-
-#define SEC INT64_C(1000000000)
 
 /* ------------------------------------------------------------------ the table */
 
@@ -70,7 +61,7 @@ struct story {
 
 static void begin(struct story *s, const struct mu_mem *mem)
 {
-    struct job_config c = {.run_id = "j", .lease_ns = 3 * SEC, .beat_ns = SEC, .version = "test"};
+    struct job_config c = rig_config();
     memset(s, 0, sizeof *s);
     s->now = SEC;
     assert_int_equal(job_init(&s->job, mem, &c, &s->err), 0);
@@ -119,11 +110,8 @@ struct who {
 
 static void fill_hello(struct ctl_msg *m, struct who w)
 {
-    ctl_init(m, CTL_HELLO);
+    *m = rig_hello(w.host);
     struct ctl_hello *h = &m->u.hello;
-    (void)snprintf(h->host, sizeof h->host, "%s", w.host);
-    (void)snprintf(h->node, sizeof h->node, "id-%s", w.host);
-    (void)snprintf(h->run_id, sizeof h->run_id, "j");
     (void)snprintf(h->role, sizeof h->role, "%s", w.role != NULL ? w.role : "default");
     h->nodes_min = w.min;
     h->nodes_max = w.max;
@@ -138,10 +126,10 @@ static int hello(struct story *s, struct who w, uint32_t *slot)
 {
     struct ctl_msg m;
     fill_hello(&m, w);
-    int r = give(s, (struct job_event){.type = JOB_EV_HELLO,
-                                       .node = JOB_NO_NODE,
-                                       .msg = &m,
-                                       .seen_addr = w.addr != NULL ? w.addr : "10.0.0.9"});
+    struct job_event ev = rig_hello_event(&m);
+    if (w.addr != NULL)
+        ev.seen_addr = w.addr;
+    int r = give(s, ev);
     if (r == 0 && slot != NULL)
         *slot = s->out.node;
     return r;
@@ -149,28 +137,12 @@ static int hello(struct story *s, struct who w, uint32_t *slot)
 
 static int say(struct story *s, uint32_t slot, enum ctl_type t)
 {
-    static const enum job_event_type events[CTL_TYPE_COUNT] = {
-        [CTL_STARTED] = JOB_EV_STARTED,   [CTL_FAILED] = JOB_EV_WORKER_FAILED,
-        [CTL_FINISHED] = JOB_EV_FINISHED, [CTL_STOPPED] = JOB_EV_STOPPED,
-        [CTL_BYE] = JOB_EV_BYE,           [CTL_BEAT] = JOB_EV_BEAT};
-    struct ctl_msg m;
-    ctl_init(&m, t);
+    struct ctl_msg m = rig_message(t, s->job.round);
     if (t == CTL_FAILED) {
-        m.u.failed.round = s->job.round;
-        m.u.failed.cause.kind = MU_CAUSE_WORKER_EXIT;
-        m.u.failed.cause.exit_code = 7;
         m.u.failed.cause.local_rank = 1;
         (void)snprintf(m.u.failed.output, sizeof m.u.failed.output, "last words of slot %u", slot);
-    } else if (t == CTL_STOPPED) {
-        m.u.stopped.round = s->job.round;
-    } else if (t == CTL_FINISHED) {
-        m.u.finished.round = s->job.round;
-    } else if (t == CTL_STARTED) {
-        m.u.started.round = s->job.round;
-    } else if (t == CTL_BYE) {
-        m.u.bye.cause.kind = MU_CAUSE_NODE_LEFT;
     }
-    return give(s, (struct job_event){.type = events[t], .node = slot, .msg = &m});
+    return give(s, rig_event(slot, t, &m));
 }
 
 #define TOLD(s, text) assert_string_equal(mu_buf_cstr(&(s)->told), text)
@@ -241,11 +213,7 @@ static void test_rounds_that_cannot_be_are_refused(void **state)
         m.u.hello.round_nodes = rows[i].nodes;
         m.u.hello.round_node_rank = rows[i].rank;
         m.u.hello.round_restarts = rows[i].restarts;
-        assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
-                                                     .node = JOB_NO_NODE,
-                                                     .msg = &m,
-                                                     .seen_addr = "10.0.0.9"}),
-                         -EACCES);
+        assert_int_equal(give(&s, rig_hello_event(&m)), -EACCES);
         assert_int_equal(s.job.node_count, 0);
         end(&s);
     }
@@ -261,11 +229,7 @@ static void test_a_resumed_round_may_not_be_silent_for_longer_than_the_server_al
     m.u.hello.round = 3;
     m.u.hello.round_nodes = 2;
     m.u.hello.round_fence_ms = INT64_C(86400000000);
-    assert_int_equal(give(&s, (struct job_event){.type = JOB_EV_HELLO,
-                                                 .node = JOB_NO_NODE,
-                                                 .msg = &m,
-                                                 .seen_addr = "10.0.0.9"}),
-                     0);
+    assert_int_equal(give(&s, rig_hello_event(&m)), 0);
     assert_int_equal(s.job.state, JOB_RECOVERING);
     assert_int_equal(s.job.fence_ns, MU_FENCE_NS);
     end(&s);
@@ -356,9 +320,7 @@ static void test_who_spent_the_restarts_is_bounded(void **state)
 
 static void silent(struct story *s, uint32_t slot, const int32_t *numbers, uint32_t count)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_SILENT);
-    m.u.silent.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_SILENT, s->job.round);
     m.u.silent.workers = (struct ctl_ints){numbers, count};
     assert_int_equal(give(s, (struct job_event){.type = JOB_EV_SILENT, .node = slot, .msg = &m}),
                      0);
@@ -367,9 +329,7 @@ static void silent(struct story *s, uint32_t slot, const int32_t *numbers, uint3
 
 static void no_progress(struct story *s, uint32_t slot, int32_t local_rank)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_FAILED, s->job.round);
     m.u.failed.cause.kind = MU_CAUSE_NO_PROGRESS;
     m.u.failed.cause.local_rank = local_rank;
     (void)snprintf(m.u.failed.cause.message, sizeof m.u.failed.cause.message, "told by it");
@@ -399,9 +359,7 @@ static void test_silence_is_kept_as_it_is_told(void **state)
 
 static void beat(struct story *s, uint32_t slot, int64_t round, const int32_t *steps, uint32_t n)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_BEAT);
-    m.u.beat.round = round;
+    struct ctl_msg m = rig_message(CTL_BEAT, round);
     m.u.beat.steps = (struct ctl_ints){steps, n};
     assert_int_equal(give(s, (struct job_event){.type = JOB_EV_BEAT, .node = slot, .msg = &m}), 0);
 }
@@ -522,9 +480,7 @@ static void test_who_is_missing_after_a_round_is_said_soon(void **state)
 
 static int fail_of(struct story *s, uint32_t slot, struct mu_cause cause)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_FAILED, s->job.round);
     m.u.failed.cause = cause;
     return give(s, (struct job_event){.type = JOB_EV_WORKER_FAILED, .node = slot, .msg = &m});
 }
@@ -844,17 +800,13 @@ static void test_a_lead_beside_the_server_is_where_the_others_met_the_server(voi
 
 static int reached(struct story *s, uint32_t slot)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_REACHED);
-    m.u.reached.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_REACHED, s->job.round);
     return give(s, (struct job_event){.type = JOB_EV_REACHED, .node = slot, .msg = &m});
 }
 
 static int unreached(struct story *s, uint32_t slot)
 {
-    struct ctl_msg m;
-    ctl_init(&m, CTL_FAILED);
-    m.u.failed.round = s->job.round;
+    struct ctl_msg m = rig_message(CTL_FAILED, s->job.round);
     m.u.failed.cause.kind = MU_CAUSE_UNREACHED;
     (void)snprintf(m.u.failed.cause.message, sizeof m.u.failed.cause.message,
                    "no answer, tried for 10 s");

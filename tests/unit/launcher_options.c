@@ -261,6 +261,41 @@ static void help_names_every_command_and_option(void **state)
     mu_buf_fini(&b);
 }
 
+static void a_job_is_named_once_wherever_it_stands(void **state)
+{
+    struct cli_options o;
+    struct mu_err err;
+    (void)state;
+    assert_int_equal(parse(&o, ARGV("status", "--job=train"), NULL, &err), 0);
+    assert_string_equal(o.job, "train");
+    assert_int_equal(parse(&o, ARGV("status", "train", "--job=train"), NULL, &err), 0);
+    assert_string_equal(o.job, "train");
+    assert_true(parse(&o, ARGV("status", "--job=train", "--job=other"), NULL, &err) < 0);
+    assert_non_null(strstr(err.msg, "a job is named already"));
+    assert_true(parse(&o, ARGV("status", "train", "--job=other"), NULL, &err) < 0);
+    assert_true(parse(&o, ARGV("jobs", "--job=train"), NULL, &err) < 0);
+}
+
+static void what_the_commands_of_jobs_take_has_its_limits(void **state)
+{
+    struct cli_options o;
+    struct mu_err err;
+    (void)state;
+    assert_int_equal(parse(&o, ARGV("logs", "train", "--lines=0"), NULL, &err), 0);
+    assert_int_equal(o.logs.lines, 0);
+    assert_true(parse(&o, ARGV("logs", "train", "--lines=-1"), NULL, &err) < 0);
+    assert_non_null(strstr(err.msg, "--lines"));
+    assert_int_equal(parse(&o, ARGV("run", "--detach", "./x"), NULL, &err), 0);
+    assert_true(o.run.detach);
+    assert_int_equal(parse(&o, ARGV("run", "--hostfile=hosts", "./x"), NULL, &err), 0);
+    assert_string_equal(o.run.hostfile, "hosts");
+    assert_int_equal(parse(&o, ARGV("doctor", "--quick"), NULL, &err), 0);
+    assert_true(o.quick);
+    assert_true(parse(&o, ARGV("jobs", "--quick"), NULL, &err) < 0);
+    assert_int_equal(parse(&o, ARGV("--version"), NULL, &err), 0);
+    assert_true(o.version);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +307,8 @@ int main(void)
         cmocka_unit_test(watch_does_not_eat_the_job),
         cmocka_unit_test(a_wrong_line_is_one_sentence),
         cmocka_unit_test(help_names_every_command_and_option),
+        cmocka_unit_test(a_job_is_named_once_wherever_it_stands),
+        cmocka_unit_test(what_the_commands_of_jobs_take_has_its_limits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
