@@ -9,6 +9,7 @@
 
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -102,6 +103,21 @@ static bool follows_a_gap(struct tails *t, const struct tail *r)
 }
 
 /* --- one record --- */
+
+/* A line of this service's own in that stream. */
+static void
+send_own(struct tails *t, uint32_t stream, const char *job, int64_t unix_ms, const char *text)
+{
+    struct ctl_output *o = &t->out.u.output;
+    ctl_init(&t->out, CTL_OUTPUT);
+    o->stream = stream;
+    (void)mu_strcopy(o->job, sizeof o->job, job);
+    o->unix_ms = unix_ms;
+    o->rank = -1;
+    o->channel = 2;
+    (void)mu_strcopy(o->text, sizeof o->text, text);
+    t->send(t->arg, &t->out);
+}
 
 static void send_end(struct tails *t, const struct tail *r)
 {
@@ -324,8 +340,14 @@ static void skip_to_last(struct tails *t, struct tail *r, int64_t lines)
 
 void tails_begin(struct tails *t, const struct ctl_tail *m)
 {
+    static const char too_many[] =
+        "[this node's output is missing: it sends output to 256 readers already, which is as many "
+        "as it can; ask again when one of them has gone]";
+    static const char no_memory[] = "[this node's output is missing: its service has no memory]";
+    _Static_assert(TAILS_MAX == 256, "as the sentence has it");
     tails_end(t, (uint32_t)m->stream);
-    struct tail *r = t->count < TAILS_MAX ? mu_zalloc(mu_mem_default(), sizeof *r) : NULL;
+    bool full = t->count >= TAILS_MAX;
+    struct tail *r = full ? NULL : mu_zalloc(mu_mem_default(), sizeof *r);
     struct tail none = {.stream = (uint32_t)m->stream};
     int64_t lines = m->lines < LINES_MAX ? m->lines : LINES_MAX;
     if (r != NULL && lines >= 0) {
@@ -334,6 +356,9 @@ void tails_begin(struct tails *t, const struct ctl_tail *m)
     }
     if (r == NULL || (lines >= 0 && r->ring == NULL) || !kept_is_name(m->job)) {
         free(r);
+        if (full ||
+            kept_is_name(m->job)) /* Else its reader would take it for one that is silent. */
+            send_own(t, none.stream, m->job, mu_unix_ms(), full ? too_many : no_memory);
         send_end(t, &none);
         return;
     }

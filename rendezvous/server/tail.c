@@ -9,6 +9,7 @@
  * off. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <utlist.h>
@@ -582,6 +583,17 @@ static int read_query(const struct srv_http_request *q, struct tail *t, struct m
     return r;
 }
 
+static struct srv_http_answer too_many(void)
+{
+    char text[200];
+    (void)snprintf(
+        text, sizeof text,
+        "%d read the output of jobs already, which is as many as this server serves: end "
+        "a muster logs or muster attach that nobody needs, or try again later",
+        MU_POOL_TAILS_MAX);
+    return answer_refusal(503, text);
+}
+
 void tail_serve(struct srv *s,
                 const struct srv_http_request *q,
                 struct mu_str name,
@@ -600,8 +612,7 @@ void tail_serve(struct srv *s,
     int r = read_query(q, t, &err);
     if (r < 0 || sp->tail_count >= MU_POOL_TAILS_MAX) {
         mu_mem_free(mu_mem_default(), t);
-        *ret = r < 0 ? answer_refusal(400, err.msg)
-                     : answer_refusal(503, "too many read output already: try again later");
+        *ret = r < 0 ? answer_refusal(400, err.msg) : too_many();
         return;
     }
     t->srv = s;

@@ -1,8 +1,10 @@
 """Service mode, the server's side: nodes on offer, the queue, what is asked over HTTP. Nodes are played by hand."""
 import json
 import os
+import re
 import signal
 import sqlite3
+import subprocess
 
 import pytest
 
@@ -630,9 +632,18 @@ def test_who_follows_hears_the_next_start_too(server):
 
 
 def test_readers_have_a_limit(server):
+    n = Node(server)
     name = submit(server)
-    readers = [Logs(server, name, "?follow=1") for _ in range(33)]
-    assert [r.status for r in readers] == [200] * 32 + [503]
+    n.run()
+    wait_state(server, name, "running")
+    readers = [Logs(server, name, "?follow=1") for _ in range(97)]
+    assert [r.status for r in readers] == [200] * 96 + [503]
+    said = json.loads(readers[-1].response.read())["error"]
+    assert re.match("96 read the output of jobs already, .*end a muster logs", said), said
+    for command in ("logs", "attach"):  # At once, and in its words.
+        r = subprocess.run([mulib.program("muster"), command, f"--rdzv=127.0.0.1:{server.port}", name], capture_output=True, text=True,
+                           timeout=mulib.PATIENCE, stdin=subprocess.DEVNULL, check=False)
+        assert (r.returncode, r.stdout) == (1, "") and said in r.stderr, r
     readers[0].close()
     for r in readers:
         r.close()

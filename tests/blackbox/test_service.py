@@ -152,6 +152,21 @@ def test_output_is_followed_while_it_comes_and_costs_credit(rig):
     node.send("untail", stream=8)
 
 
+def test_who_is_one_reader_too_many_is_told(rig):
+    rig.service()
+    node = rig.pool.node()
+    node.assign("f", [rig.script("w.py", 'say("up")\nhang()\n')], rig.folder)
+    node.placed("f", 1)
+    node.tail("f", 1, follow=1)
+    node.wait(lambda m: m["type"] == "output" and m["text"] == "up")
+    for stream in range(2, 257):
+        node.tail("f", stream, follow=1, lines=0)
+    (m,) = node.log("f", 300)
+    assert (m["rank"], m["channel"]) == (-1, 2) and re.search("missing: it sends output to 256 readers already", m["text"]), m
+    node.send("untail", stream=7)
+    assert node.texts("f", 301) == ["up"]
+
+
 def test_long_lines_and_strange_bytes(rig):
     rig.service()
     node = rig.pool.node()
