@@ -220,6 +220,21 @@ static enum turn begin_sending(struct tails *t, struct tail *r)
     return TURN_MORE;
 }
 
+/* What could not be kept, and is noted in no file. False: it has to wait for credit. */
+static bool send_gap(struct tails *t, const struct tail *r)
+{
+    struct kept_gap gap;
+    char text[KEPT_GAP_BYTES];
+    if ((r->no_past && !r->follow) || (r->rank != -2 && r->rank != -1) ||
+        !kept_find_gap(t->logs, r->job, &gap) || gap.unix_ms < r->since_ms)
+        return true;
+    kept_gap_text(&gap, text);
+    if (r->credit < (int64_t)strlen(text))
+        return false;
+    send_own(t, r->stream, r->job, gap.unix_ms, text);
+    return true;
+}
+
 static enum turn at_end(struct tails *t, struct tail *r)
 {
     if (go_on(t, r))
@@ -230,6 +245,8 @@ static enum turn at_end(struct tails *t, struct tail *r)
         r->idle = true;
         return TURN_WAITS;
     }
+    if (!send_gap(t, r))
+        return TURN_WAITS;
     send_end(t, r);
     return TURN_OVER;
 }
