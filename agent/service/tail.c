@@ -35,6 +35,7 @@ struct tail {
     int64_t credit;
     int64_t window; /* The most there ever was: a piece is no longer than that. */
     bool idle;      /* Everything is sent: wait for more. */
+    bool caught;    /* That was so before, and was told. */
 
     bool open;
     int fd;
@@ -220,6 +221,17 @@ static enum turn begin_sending(struct tails *t, struct tail *r)
     return TURN_MORE;
 }
 
+/* Once: what comes from now on is as it is written. */
+static void send_caught(struct tails *t, struct tail *r)
+{
+    if (r->caught)
+        return;
+    r->caught = true;
+    ctl_init(&t->out, CTL_CAUGHT);
+    t->out.u.caught.stream = r->stream;
+    t->send(t->arg, &t->out);
+}
+
 /* What could not be kept, and is noted in no file. False: it has to wait for credit. */
 static bool send_gap(struct tails *t, const struct tail *r)
 {
@@ -242,6 +254,7 @@ static enum turn at_end(struct tails *t, struct tail *r)
     if (r->ring != NULL)
         return begin_sending(t, r);
     if (r->follow && t->is_live(t->arg, r->job)) {
+        send_caught(t, r);
         r->idle = true;
         return TURN_WAITS;
     }

@@ -140,6 +140,9 @@ def test_output_is_followed_while_it_comes_and_costs_credit(rig):
     node.assign("f", [prog], rig.folder)
     node.tail("f", 5, follow=1, rank=0, credit=1500)
     node.wait(lambda m: m["type"] == "output" and m["text"] == "x" * 1000)
+    node.tail("f", 4, follow=1, rank=0)
+    assert [node.wait(lambda m: m.get("stream") == 4)["type"] for _ in range(3)] == ["output", "output", "caught"]  # That is all, so far.
+    node.send("untail", stream=4)
     (rig.folder / "on").touch()
     node.placed("f", 2)  # The job does not wait for whom we do not read.
     assert not [m for m in node.messages if m["type"] == "output"]
