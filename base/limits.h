@@ -46,7 +46,9 @@
     3 /* A start that is refused once more, or whose agents end alone, has failed. */
 #define MU_POOL_PAST_MAX 64 /* Nodes that had a job before, and may have output of it. */
 #define MU_POOL_AWAY_NS INT64_C(600000000000) /* Then a node does not come back. */
-#define MU_POOL_TAILS_MAX 32                  /* Readers of output at once. */
+#define MU_POOL_TAILS_MAX                                                                          \
+    96 /* Readers of output at once: each muster run is one. The rest of what HTTP can stream is   \
+          for those who watch. */
 #define MU_POOL_CREDIT_BYTES                                                                       \
     65536 /* Output that a node may send before its reader has taken any. */
 

@@ -315,8 +315,8 @@ static void open_stream(struct follow *f)
     }
 }
 
-/* It is over without the job's end: try again, for a while. */
-static void lose_stream(struct follow *f, const char *why)
+/* It is over without the job's end: try again, for a while. Who was refused hears so at once. */
+static void lose_stream(struct follow *f, const char *why, bool refused)
 {
     int64_t now = mu_now_ns();
     cli_stream_close(f->stream);
@@ -331,7 +331,7 @@ static void lose_stream(struct follow *f, const char *why)
         cli_say(f->w->o, "%s; given up after %d s: job %s may still run: muster attach %s", why,
                 (int)(AWAY_MAX_NS / S(1)), f->w->id, f->named);
         leave(f, 1);
-    } else if (!f->away_said && now - f->away_ns > S(1)) {
+    } else if (!f->away_said && (refused || now - f->away_ns > S(1))) {
         f->away_said = true;
         cli_say(f->w->o, "%s; trying again for %d s, the job goes on meanwhile", why,
                 (int)(AWAY_MAX_NS / S(1)));
@@ -346,13 +346,13 @@ static void end_stream(struct follow *f, enum cli_flow flow, struct mu_err *err)
 {
     long status = cli_stream_status(f->stream);
     if (flow == CLI_BROKEN) {
-        lose_stream(f, err->msg);
+        lose_stream(f, err->msg, false);
     } else if (status == 200) {
         (void)mu_err_set(err, -EPIPE, "%s ended the answer before the job's end",
                          cli_http_where(f->w->http));
-        lose_stream(f, err->msg);
+        lose_stream(f, err->msg, false);
     } else if (cli_refused(f->w->http, status, mu_str_of(f->in.p, f->in.n), err) == -EAGAIN) {
-        lose_stream(f, err->msg);
+        lose_stream(f, err->msg, true);
     } else {
         cJSON *job = err->code == -ENOENT ? cli_ask_job(f->w->http, f->w->o, f->w->id, err) : NULL;
         cJSON_Delete(job);
@@ -456,7 +456,7 @@ static void turn(struct follow *f)
     else if (f->status < 0 && flow != CLI_FLOWS)
         end_stream(f, flow, &err);
     else if (f->status < 0 && now - f->heard_ns > SILENT_MAX_NS)
-        lose_stream(f, "the server says nothing any more");
+        lose_stream(f, "the server says nothing any more", false);
     if (f->status < 0)
         say_why(f, now);
 }

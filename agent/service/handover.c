@@ -44,6 +44,7 @@ static void put_run(struct mu_json *w, const struct run *r)
     mu_json_kstr(w, "cgroup", r->cgroup);
     mu_json_ki64(w, "part", keeper_part_of(r->log));
     mu_json_ki64(w, "lines", (int64_t)keeper_lines_of(r->log));
+    mu_json_ki64(w, "lost", (int64_t)keeper_lost(r->log));
     mu_json_key(w, "streams");
     mu_json_open(w, '[');
     for (int i = 0; i < 2; i++) {
@@ -115,6 +116,31 @@ static int write_whole(int fd, const struct mu_buf *b)
     return lseek(fd, 0, SEEK_SET) < 0 ? -errno : 0;
 }
 
+static void put_gap(struct mu_json *w, const struct kept_gap *gap)
+{
+    mu_json_open(w, '{');
+    mu_json_kstr(w, "job", gap->job);
+    mu_json_ki64(w, "lines", (int64_t)gap->lines);
+    mu_json_ki64(w, "error", gap->error);
+    mu_json_ki64(w, "unix_ms", gap->unix_ms);
+    mu_json_close(w, '}');
+}
+
+/* Of jobs that run, and of those that have ended. */
+static void put_gaps(struct mu_json *w, const struct runs *a)
+{
+    struct kept_gap gap;
+    mu_json_key(w, "gaps");
+    mu_json_open(w, '[');
+    for (const struct run *r = a->first; r != NULL; r = r->next)
+        if (kept_find_gap(a->logs, r->job, &gap))
+            put_gap(w, &gap);
+    for (size_t i = 0; i < KEPT_GAPS_MAX; i++)
+        if (a->logs->gaps[i].lines > 0)
+            put_gap(w, &a->logs->gaps[i]);
+    mu_json_close(w, ']');
+}
+
 int handover_write(const struct svc_book *b,
                    const struct runs *a,
                    const char *node,
@@ -140,6 +166,7 @@ int handover_write(const struct svc_book *b,
         if (b->entries[i].used)
             put_entry(&w, &b->entries[i], run_of(a, i), now_ns);
     mu_json_close(&w, ']');
+    put_gaps(&w, a);
     mu_json_close(&w, '}');
     int r = text.oom ? -ENOMEM : write_whole(fd, &text);
     if (r < 0)
@@ -197,8 +224,11 @@ static int take_run(struct runs *a, const cJSON *j, const struct svc_entry *e, i
         from.record[i].continues = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(s, "continues"));
         take_hex(text_of(s, "part"), &from.record[i].part);
     }
-    return run_adopt(a, &from, (uint32_t)number(j, "part", 0), (uint64_t)number(j, "lines", 0),
-                     &taken);
+    int r = run_adopt(a, &from, (uint32_t)number(j, "part", 0), (uint64_t)number(j, "lines", 0),
+                      &taken);
+    if (r == 0)
+        keeper_take_loss(taken->log, (uint64_t)number(j, "lost", 0));
+    return r;
 }
 
 static int state_of(const char *name)
@@ -246,10 +276,25 @@ static cJSON *read_state(int fd)
     return text != NULL ? cJSON_ParseWithLength(text, n) : NULL;
 }
 
+/* Before the runs: theirs go on with them. */
+static void take_gaps(struct kept *l, const cJSON *state)
+{
+    const cJSON *j = NULL;
+    cJSON_ArrayForEach(j, cJSON_GetObjectItemCaseSensitive(state, "gaps"))
+    {
+        struct kept_gap gap = {.lines = (uint64_t)number(j, "lines", 0),
+                               .error = (int)number(j, "error", ENOSPC),
+                               .unix_ms = number(j, "unix_ms", 0)};
+        if (mu_strcopy(gap.job, sizeof gap.job, text_of(j, "job")) == 0 && gap.lines > 0)
+            kept_note_gap(l, &gap);
+    }
+}
+
 static int take_all(struct svc_book *b, struct runs *a, const cJSON *state, int64_t now_ns)
 {
     const cJSON *j = NULL;
     int32_t i = 0;
+    take_gaps(a->logs, state);
     b->draining = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(state, "draining"));
     cJSON_ArrayForEach(j, cJSON_GetObjectItemCaseSensitive(state, "jobs"))
     {

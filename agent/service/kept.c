@@ -23,6 +23,7 @@
                           */
 
 struct keeper {
+    struct keeper *next; /* In kept.keepers. */
     struct kept *logs;
     char job[MU_RUN_ID_BYTES];
     uint32_t attempt;
@@ -34,7 +35,10 @@ struct keeper {
     uint64_t noted;     /* Of these, what `out` begins with a note of. */
     int open_error;
     uint64_t lost;
+    int lost_error; /* Why the last of them were. */
+    int64_t lost_ms;
     bool told;
+    bool ended; /* Nothing more comes, and a gap at the end was to be noted. */
     bool busy;
     struct mu_buf batch; /* The caller's, */
     struct mu_buf out;   /* and what is being written. */
@@ -220,6 +224,73 @@ struct record_now kept_now(const struct kept *l, char *at)
     return (struct record_now){.at = mu_iso8601(ms, at), .unix_ms = ms, .host = l->host};
 }
 
+/* --- what was lost at the end --- */
+
+static struct kept_gap *find_noted(struct kept *l, const char *job)
+{
+    for (size_t i = 0; i < KEPT_GAPS_MAX; i++)
+        if (l->gaps[i].lines > 0 && strcmp(l->gaps[i].job, job) == 0)
+            return &l->gaps[i];
+    return NULL;
+}
+
+/* In place of that job's, a free one, or the oldest. */
+void kept_note_gap(struct kept *l, const struct kept_gap *gap)
+{
+    struct kept_gap *at = find_noted(l, gap->job);
+    for (size_t i = 0; at == NULL && i < KEPT_GAPS_MAX; i++)
+        at = l->gaps[i].lines == 0 ? &l->gaps[i] : NULL;
+    if (at == NULL) {
+        at = &l->gaps[0];
+        for (size_t i = 1; i < KEPT_GAPS_MAX; i++)
+            at = l->gaps[i].unix_ms < at->unix_ms ? &l->gaps[i] : at;
+    }
+    *at = *gap;
+}
+
+static void forget_gap(struct kept *l, const char *job)
+{
+    struct kept_gap *gap = find_noted(l, job);
+    if (gap != NULL)
+        gap->lines = 0;
+}
+
+static struct kept_gap gap_of(const struct keeper *g)
+{
+    struct kept_gap gap = {.lines = g->gap_lines, .error = g->lost_error, .unix_ms = g->lost_ms};
+    memcpy(gap.job, g->job, sizeof gap.job);
+    return gap;
+}
+
+static void take_gap(struct keeper *g, const struct kept_gap *gap)
+{
+    g->gap_lines += gap->lines;
+    g->lost_error = gap->error;
+    g->lost_ms = gap->unix_ms;
+}
+
+bool kept_find_gap(const struct kept *l, const char *job, struct kept_gap *ret)
+{
+    for (const struct keeper *g = l->keepers; g != NULL; g = g->next) {
+        if (strcmp(g->job, job) != 0)
+            continue;
+        *ret = gap_of(g);
+        return ret->lines > 0;
+    }
+    for (size_t i = 0; i < KEPT_GAPS_MAX; i++) {
+        *ret = l->gaps[i];
+        if (ret->lines > 0 && strcmp(ret->job, job) == 0)
+            return true;
+    }
+    return false;
+}
+
+void kept_gap_text(const struct kept_gap *gap, char *ret)
+{
+    (void)snprintf(ret, KEPT_GAP_BYTES, "[%" PRIu64 " lines are missing here: %s]", gap->lines,
+                   strerror(gap->error));
+}
+
 /* --- too much of it --- */
 
 struct kept_file {
@@ -286,8 +357,10 @@ void kept_sweep(struct kept *l)
         if (unlinkat(l->dir_fd, f[i].name, 0) < 0)
             continue;
         total -= f[i].bytes < total ? f[i].bytes : total;
-        if (!kept_next(l, f[i].job, NULL, &next))
-            l->on_gone(l->arg, f[i].job);
+        if (kept_next(l, f[i].job, NULL, &next))
+            continue;
+        forget_gap(l, f[i].job);
+        l->on_gone(l->arg, f[i].job);
     }
 }
 
@@ -328,6 +401,13 @@ struct keeper *keeper_new(struct kept *l,
     mu_buf_init(&g->batch, mu_mem_default());
     mu_buf_init(&g->out, mu_mem_default());
     open_part(g);
+    struct kept_gap *before = find_noted(l, job);
+    if (before != NULL) { /* It is noted where this start's output begins. */
+        take_gap(g, before);
+        before->lines = 0;
+    }
+    g->next = l->keepers;
+    l->keepers = g;
     return g;
 }
 
@@ -354,6 +434,17 @@ uint64_t keeper_lines_of(const struct keeper *g)
 uint64_t keeper_lost(const struct keeper *g)
 {
     return g->lost;
+}
+
+int keeper_error(const struct keeper *g)
+{
+    return g->lost_error;
+}
+
+void keeper_take_loss(struct keeper *g, uint64_t lost)
+{
+    g->lost += lost;
+    g->told = g->told || lost > 0;
 }
 
 /* Runs on a thread of the pool: nothing of the log is touched by others meanwhile. What is in the
@@ -409,6 +500,9 @@ static void note_loss(struct keeper *g)
     }
     g->gap_lines += lost;
     g->lost += lost;
+    g->lost_error = g->error;
+    if (lost > 0)
+        g->lost_ms = mu_unix_ms();
     if (g->told)
         return;
     g->told = true;
@@ -459,13 +553,25 @@ static void turn_page(struct keeper *g)
 static void note_gap(struct keeper *g)
 {
     char at[32];
-    char text[160];
+    char text[KEPT_GAP_BYTES];
     if (g->gap_lines == 0)
         return;
     struct record_now now = kept_now(g->logs, at);
-    (void)snprintf(text, sizeof text, "[%" PRIu64 " lines are missing here: %s]", g->gap_lines,
-                   strerror(g->error != 0 ? g->error : ENOSPC));
+    struct kept_gap gap = gap_of(g);
+    kept_gap_text(&gap, text);
     record_say(&g->out, &now, -1, text);
+    g->noted = g->gap_lines;
+    g->gap_lines = 0;
+}
+
+static void begin_writing(struct keeper *g)
+{
+    g->busy = true;
+    g->req.data = g;
+    if (uv_queue_work(g->logs->loop, &g->req, write_out, on_written) < 0) {
+        write_out(&g->req);
+        on_written(&g->req, 0);
+    }
 }
 
 void keeper_write(struct keeper *g, uint32_t lines)
@@ -475,19 +581,29 @@ void keeper_write(struct keeper *g, uint32_t lines)
     turn_page(g);
     if (g->fd < 0)
         open_part(g);
+    g->noted = 0;
     note_gap(g);
-    g->noted = g->gap_lines;
-    g->gap_lines = 0;
-    if (mu_buf_add(&g->out, g->batch.p, g->batch.n) < 0 || g->batch.oom)
+    if (mu_buf_add(&g->out, g->batch.p, g->batch.n) < 0 || g->batch.oom) {
         g->gap_lines += lines;
+        g->lost += lines;
+        g->lost_error = ENOMEM;
+        g->lost_ms = mu_unix_ms();
+    }
     mu_buf_reset(&g->batch);
     g->lines += lines;
-    g->busy = true;
-    g->req.data = g;
-    if (uv_queue_work(g->logs->loop, &g->req, write_out, on_written) < 0) {
-        write_out(&g->req);
-        on_written(&g->req, 0);
-    }
+    begin_writing(g);
+}
+
+bool keeper_end(struct keeper *g)
+{
+    if (g->busy || g->ended || g->gap_lines == 0)
+        return false;
+    g->ended = true;
+    if (g->fd < 0)
+        open_part(g);
+    note_gap(g);
+    begin_writing(g);
+    return true;
 }
 
 void keeper_free(struct keeper *g)
@@ -495,6 +611,13 @@ void keeper_free(struct keeper *g)
     if (g == NULL)
         return;
     MU_ASSERT(!g->busy);
+    struct keeper **at = &g->logs->keepers;
+    while (*at != g)
+        at = &(*at)->next;
+    *at = g->next;
+    struct kept_gap gap = gap_of(g);
+    if (gap.lines > 0)
+        kept_note_gap(g->logs, &gap);
     if (g->fd >= 0)
         (void)close(g->fd);
     mu_buf_fini(&g->batch);

@@ -6,7 +6,8 @@
  * The loop never waits for a disk: what is to be written is handed to a thread of libuv's pool, one
  * batch of a job at a time, and who has more to say waits for on_written. A full disk
  * stops nobody: what it does not take is counted, said once, and noted in the file when there is
- * room again. All calls on the loop's thread. */
+ * room again, or at the job's end; a note that finds no room then is kept in memory
+ * (kept_find_gap()), so that a reader hears of the loss. All calls on the loop's thread. */
 #ifndef MUSTER_AGENT_SERVICE_KEPT_H
 #define MUSTER_AGENT_SERVICE_KEPT_H
 
@@ -20,6 +21,17 @@
 #include "base/limits.h"
 #include "base/str.h"
 
+#define KEPT_GAPS_MAX 64
+
+/* Lines of a job that were lost behind the last one in its files, where there was no room to note
+ * that either. */
+struct kept_gap {
+    char job[MU_RUN_ID_BYTES];
+    uint64_t lines; /* 0: none. */
+    int error;
+    int64_t unix_ms; /* When the last of them was. */
+};
+
 struct kept {
     uv_loop_t *loop;
     int dir_fd;
@@ -29,6 +41,8 @@ struct kept {
     uint64_t job_bytes;
     uint64_t all_bytes;
     uint64_t since_sweep; /* Bytes written. */
+    struct keeper *keepers;
+    struct kept_gap gaps[KEPT_GAPS_MAX]; /* Of jobs that have ended. */
     void *arg;
     uint32_t (*live_attempt)(void *arg, const char *job); /* The start of it that runs; 0: none. */
     void (*on_gone)(void *arg, const char *job); /* The last part of an ended job was removed. */
@@ -61,6 +75,14 @@ bool kept_last(const struct kept *l, const char *job, struct kept_part *ret);
 /* Open one for reading: a descriptor, or a negative errno. */
 int kept_open(const struct kept *l, const char *job, struct kept_part part);
 
+/* What that job has lost behind what is kept. False: nothing. */
+bool kept_find_gap(const struct kept *l, const char *job, struct kept_gap *ret);
+/* Of one that has ended. */
+void kept_note_gap(struct kept *l, const struct kept_gap *gap);
+/* "[7 lines are missing here: No space left on device]" */
+#define KEPT_GAP_BYTES 160
+void kept_gap_text(const struct kept_gap *gap, char *ret);
+
 struct keeper;
 
 /* To go on where another process was (a service that was started anew): part and lines, else 0.
@@ -77,10 +99,17 @@ bool keeper_is_busy(const struct keeper *g);
 struct mu_buf *keeper_batch(struct keeper *g);
 /* Write that. `lines` is how many records it has. Nothing happens when it is empty. */
 void keeper_write(struct keeper *g, uint32_t lines);
+/* All that the job wrote has come: note what was lost behind the last line, if that was not tried.
+ * Returns whether that is being written. */
+bool keeper_end(struct keeper *g);
 uint32_t keeper_part_of(const struct keeper *g);
 uint64_t keeper_lines_of(const struct keeper *g);
 uint64_t keeper_lost(const struct keeper *g);
-/* Not while busy. */
+/* Why the last of them were. */
+int keeper_error(const struct keeper *g);
+/* What another process had lost and said; what of it is noted nowhere goes by kept_note_gap(). */
+void keeper_take_loss(struct keeper *g, uint64_t lost);
+/* Not while busy. What was lost last and is not noted in its file goes to kept_note_gap(). */
 void keeper_free(struct keeper *g);
 
 #endif

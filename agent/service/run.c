@@ -118,7 +118,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 static void check_empty(struct run *r)
 {
     if (!r->exited || r->output_open[0] || r->output_open[1] || keeper_is_busy(r->log) ||
-        r->empty_said)
+        r->empty_said || keeper_end(r->log))
         return;
     r->empty_said = true;
     r->all->on_empty(r->all->arg, r);

@@ -333,7 +333,8 @@ static void bury_empty(struct service *s)
         memcpy(job, r->job, sizeof job);
         uint64_t lost = keeper_lost(r->log);
         if (lost > 0)
-            mu_log(MU_WARN, "service.lost", "job=%s lines=%" PRIu64, job, lost);
+            mu_log(MU_WARN, "service.lost", "job=%s lines=%" PRIu64 " why=\"%s\"", job, lost,
+                   strerror(keeper_error(r->log)));
         run_free(r);
         step(s, &(struct svc_event){.type = SVC_EV_EMPTY, .entry = entry});
         tails_kick(&s->tails, job);

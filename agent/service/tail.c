@@ -9,6 +9,7 @@
 
 #include <sys/stat.h>
 
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
 
@@ -34,6 +35,7 @@ struct tail {
     int64_t credit;
     int64_t window; /* The most there ever was: a piece is no longer than that. */
     bool idle;      /* Everything is sent: wait for more. */
+    bool caught;    /* That was so before, and was told. */
 
     bool open;
     int fd;
@@ -102,6 +104,21 @@ static bool follows_a_gap(struct tails *t, const struct tail *r)
 }
 
 /* --- one record --- */
+
+/* A line of this service's own in that stream. */
+static void
+send_own(struct tails *t, uint32_t stream, const char *job, int64_t unix_ms, const char *text)
+{
+    struct ctl_output *o = &t->out.u.output;
+    ctl_init(&t->out, CTL_OUTPUT);
+    o->stream = stream;
+    (void)mu_strcopy(o->job, sizeof o->job, job);
+    o->unix_ms = unix_ms;
+    o->rank = -1;
+    o->channel = 2;
+    (void)mu_strcopy(o->text, sizeof o->text, text);
+    t->send(t->arg, &t->out);
+}
 
 static void send_end(struct tails *t, const struct tail *r)
 {
@@ -204,6 +221,32 @@ static enum turn begin_sending(struct tails *t, struct tail *r)
     return TURN_MORE;
 }
 
+/* Once: what comes from now on is as it is written. */
+static void send_caught(struct tails *t, struct tail *r)
+{
+    if (r->caught)
+        return;
+    r->caught = true;
+    ctl_init(&t->out, CTL_CAUGHT);
+    t->out.u.caught.stream = r->stream;
+    t->send(t->arg, &t->out);
+}
+
+/* What could not be kept, and is noted in no file. False: it has to wait for credit. */
+static bool send_gap(struct tails *t, const struct tail *r)
+{
+    struct kept_gap gap;
+    char text[KEPT_GAP_BYTES];
+    if ((r->no_past && !r->follow) || (r->rank != -2 && r->rank != -1) ||
+        !kept_find_gap(t->logs, r->job, &gap) || gap.unix_ms < r->since_ms)
+        return true;
+    kept_gap_text(&gap, text);
+    if (r->credit < (int64_t)strlen(text))
+        return false;
+    send_own(t, r->stream, r->job, gap.unix_ms, text);
+    return true;
+}
+
 static enum turn at_end(struct tails *t, struct tail *r)
 {
     if (go_on(t, r))
@@ -211,9 +254,12 @@ static enum turn at_end(struct tails *t, struct tail *r)
     if (r->ring != NULL)
         return begin_sending(t, r);
     if (r->follow && t->is_live(t->arg, r->job)) {
+        send_caught(t, r);
         r->idle = true;
         return TURN_WAITS;
     }
+    if (!send_gap(t, r))
+        return TURN_WAITS;
     send_end(t, r);
     return TURN_OVER;
 }
@@ -324,8 +370,14 @@ static void skip_to_last(struct tails *t, struct tail *r, int64_t lines)
 
 void tails_begin(struct tails *t, const struct ctl_tail *m)
 {
+    static const char too_many[] =
+        "[this node's output is missing: it sends output to 256 readers already, which is as many "
+        "as it can; ask again when one of them has gone]";
+    static const char no_memory[] = "[this node's output is missing: its service has no memory]";
+    _Static_assert(TAILS_MAX == 256, "as the sentence has it");
     tails_end(t, (uint32_t)m->stream);
-    struct tail *r = t->count < TAILS_MAX ? mu_zalloc(mu_mem_default(), sizeof *r) : NULL;
+    bool full = t->count >= TAILS_MAX;
+    struct tail *r = full ? NULL : mu_zalloc(mu_mem_default(), sizeof *r);
     struct tail none = {.stream = (uint32_t)m->stream};
     int64_t lines = m->lines < LINES_MAX ? m->lines : LINES_MAX;
     if (r != NULL && lines >= 0) {
@@ -334,6 +386,9 @@ void tails_begin(struct tails *t, const struct ctl_tail *m)
     }
     if (r == NULL || (lines >= 0 && r->ring == NULL) || !kept_is_name(m->job)) {
         free(r);
+        if (full ||
+            kept_is_name(m->job)) /* Else its reader would take it for one that is silent. */
+            send_own(t, none.stream, m->job, mu_unix_ms(), full ? too_many : no_memory);
         send_end(t, &none);
         return;
     }

@@ -180,7 +180,10 @@ static void add_header(struct MHD_Response *r, const char *name, const char *val
     }
 
 static const struct srv_http_answer too_many_streams =
-    SENTENCE(503, "too many streams are open already: close one, or try again later");
+    SENTENCE(503,
+             "128 streams (events, output of jobs) are open already, which is as many as this "
+             "server serves: close one that nobody needs, or try again later");
+_Static_assert(STREAMS_MAX == 128, "as the sentence has it");
 static const struct srv_http_answer body_too_large = SENTENCE(413, "a request may have 1 MiB");
 
 static enum MHD_Result

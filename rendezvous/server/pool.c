@@ -298,6 +298,8 @@ bool srv_pool_message(struct srv *s, struct agent *a, const struct ctl_msg *m)
             tail_node_back(s, a->offered);
     } else if (m->type == CTL_OUTPUT) {
         tail_output(s, a, &m->u.output);
+    } else if (m->type == CTL_CAUGHT) {
+        tail_caught(s, a, &m->u.caught);
     } else if (m->type == CTL_DRAIN) {
         (void)srv_pool_step(s, &drain, &out, NULL); /* It may be drained already. */
     } else if (m->type == CTL_BYE) {

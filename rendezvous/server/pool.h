@@ -58,6 +58,7 @@ void srv_pool_load(struct srv *s, int64_t kept, const struct pool_row *row);
 
 /* --- tail.c --- */
 void tail_output(struct srv *s, struct agent *a, const struct ctl_output *m);
+void tail_caught(struct srv *s, struct agent *a, const struct ctl_caught *m);
 /* The job was told to start there: who follows it wants that output too. */
 void tail_assigned(struct srv *s, const struct pool_job *j, uint32_t node);
 /* It is back, and has said what it has. */

@@ -1,5 +1,7 @@
-/* GET /jobs/ID/logs: the output of a job, from all nodes that have or had it, a line of JSON each:
- * as it comes to who follows it, else in the order of its times. A node sends as many bytes of text
+/* GET /jobs/ID/logs: the output of a job, from all nodes that have or had it, a line of JSON each,
+ * in the order of its times; to who follows it, what was there before in that order, and then what
+ * comes as it comes. Nodes say when they have caught up (CAUGHT); one that does not, and sends
+ * nothing, is waited for no longer than PAST_SILENCE_NS. A node sends as many bytes of text
  * as its credit allows; it gets more when what it sent is on its way to the reader. So a reader
  * that is slow, or a job that writes fast, costs a node's credit of memory at most, and stops
  * nobody else.
@@ -9,6 +11,7 @@
  * off. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <utlist.h>
@@ -23,6 +26,9 @@
 #define HEARTBEAT_LOOKS 5
 /* Who does not follow waits so long for nodes that are away. */
 #define AWAY_WAIT_NS (5 * MU_NS_PER_S)
+/* Who follows waits so long for the next line of a node's past; then its lines come as they come.
+ * Looked at each LOOK_MS. */
+#define PAST_SILENCE_NS (2 * MU_NS_PER_S)
 /* A node that is here and says no word, although its reader would take it. */
 #define SILENT_MAX_NS (60 * MU_NS_PER_S)
 /* Nodes that only a former life of this server knew have so long at least to come. */
@@ -48,7 +54,9 @@ struct part {
     int64_t last_ms;     /* Of the last line; 0: none came. */
     uint32_t last_count; /* So many lines had that time. */
     uint32_t skip;       /* So many of them come again, since the node was cut off. */
-    struct merge_queue queue; /* Where nobody follows. */
+    bool caught;         /* What was there before is sent, or is not waited for any more. */
+    int64_t heard_ns;    /* When it last sent something, or could not. */
+    struct merge_queue queue; /* Lines that wait for their turn. */
 };
 
 struct tail {
@@ -65,6 +73,7 @@ struct tail {
     struct mu_buf pending;
     int64_t opened_ns;
     int64_t active_ns; /* When something came or went last, or the job was not over yet. */
+    bool gathers;      /* It follows, and what was there before is being sent, in order. */
     bool awaits;       /* A node is away, and expected back. */
     bool late;         /* Nothing more is waited for. */
     bool broken;       /* A line was lost: it ends without the last one. */
@@ -226,12 +235,12 @@ static struct part *oldest(struct tail *t, struct merge_line *ret)
 {
     struct part *best = NULL;
     struct merge_line line;
-    bool known = t->late || !t->awaits;
+    bool known = t->late || !t->awaits || t->gathers;
     bool full = false;
     for (uint32_t i = 0; i < t->part_count; i++) {
         struct part *p = &t->parts[i];
         if (!merge_peek(&p->queue, &line)) {
-            known = known && (t->late || p->node == POOL_NONE);
+            known = known && (t->late || p->node == POOL_NONE || p->caught);
             continue;
         }
         full = full || merge_bytes(&p->queue) > QUEUE_BYTES_MAX;
@@ -256,9 +265,28 @@ static void merge(struct tail *t)
     }
 }
 
+/* Which nodes have no past to be waited for any more; without one, lines go straight on. */
+static void look_at_past(struct tail *t)
+{
+    bool waits = false;
+    bool slow = t->pending.n > 0; /* The reader is, not the nodes. */
+    for (uint32_t i = 0; i < t->part_count; i++) {
+        struct part *p = &t->parts[i];
+        if (slow || merge_bytes(&p->queue) > 0)
+            p->heard_ns = t->srv->now_ns;
+        p->caught = p->caught || t->srv->now_ns - p->heard_ns >= PAST_SILENCE_NS;
+        waits = waits || (p->node != POOL_NONE && !p->caught);
+    }
+    merge(t);
+    t->gathers = waits || has_queued(t);
+}
+
 static void pass_on(struct tail *t)
 {
-    merge(t);
+    if (t->gathers)
+        look_at_past(t);
+    else
+        merge(t);
     push(t);
     give_back(t);
 }
@@ -289,7 +317,7 @@ static void look(struct tail *t)
         t->active_ns = s->now_ns;
     t->awaits = !goes_on && !t->late && expects_nodes(t, j);
     t->late = t->late || s->now_ns - t->active_ns >= SILENT_MAX_NS;
-    if (!t->follow && !t->broken)
+    if ((!t->follow || t->gathers) && !t->broken)
         pass_on(t);
     if (!t->broken && (goes_on || (!t->late && (t->awaits || has_parts(t)))))
         return;
@@ -347,6 +375,8 @@ static void add_part(struct tail *t, uint32_t node, int64_t restart_ms)
     p->owed = 0;
     p->again_ms = 0;
     p->skip = resumes ? p->last_count : 0;
+    p->caught = (t->follow && !t->gathers) || restart_ms > 0;
+    p->heard_ns = s->now_ns;
     t->active_ns = s->now_ns;
     ctl_init(&m, CTL_TAIL);
     m.u.tail.stream = p->number;
@@ -435,7 +465,7 @@ static void take(struct tail *t, struct part *p, const struct ctl_output *m)
                                     .text_bytes = strlen(m->text)};
     if (comes_again(p, m)) {
         p->owed += (int64_t)line.text_bytes;
-    } else if (t->follow) {
+    } else if (t->follow && !t->gathers) {
         put_line(t, &line, p->host);
         p->owed += (int64_t)line.text_bytes;
     } else if (merge_add(&p->queue, &line) < 0) {
@@ -450,6 +480,7 @@ void tail_output(struct srv *s, struct agent *a, const struct ctl_output *m)
     if (t == NULL || t->stream == NULL)
         return; /* It was told that nobody reads, and had sent this before. */
     t->active_ns = s->now_ns;
+    p->heard_ns = s->now_ns;
     if (!m->end || m->text[0] != '\0')
         take(t, p, m);
     if (m->end)
@@ -468,6 +499,16 @@ void tail_output(struct srv *s, struct agent *a, const struct ctl_output *m)
         add_part(t, a->offered, p->again_ms);
     if (m->end || t->broken)
         look(t);
+}
+
+void tail_caught(struct srv *s, struct agent *a, const struct ctl_caught *m)
+{
+    struct part *p = NULL;
+    struct tail *t = find_part(s, (uint32_t)m->stream, a->offered, &p);
+    if (t == NULL || t->stream == NULL)
+        return;
+    p->caught = true;
+    pass_on(t);
 }
 
 void tail_node_gone(struct srv *s, uint32_t node)
@@ -498,6 +539,7 @@ static void on_opened(void *arg, struct srv_http_stream *st)
     t->stream = st;
     t->opened_ns = t->srv->now_ns;
     t->active_ns = t->srv->now_ns;
+    t->gathers = t->follow;
     add_parts(t);
     look(t);
 }
@@ -582,6 +624,17 @@ static int read_query(const struct srv_http_request *q, struct tail *t, struct m
     return r;
 }
 
+static struct srv_http_answer too_many(void)
+{
+    char text[200];
+    (void)snprintf(
+        text, sizeof text,
+        "%d read the output of jobs already, which is as many as this server serves: end "
+        "a muster logs or muster attach that nobody needs, or try again later",
+        MU_POOL_TAILS_MAX);
+    return answer_refusal(503, text);
+}
+
 void tail_serve(struct srv *s,
                 const struct srv_http_request *q,
                 struct mu_str name,
@@ -600,8 +653,7 @@ void tail_serve(struct srv *s,
     int r = read_query(q, t, &err);
     if (r < 0 || sp->tail_count >= MU_POOL_TAILS_MAX) {
         mu_mem_free(mu_mem_default(), t);
-        *ret = r < 0 ? answer_refusal(400, err.msg)
-                     : answer_refusal(503, "too many read output already: try again later");
+        *ret = r < 0 ? answer_refusal(400, err.msg) : too_many();
         return;
     }
     t->srv = s;

@@ -234,9 +234,17 @@ def script(folder, name, text):
     return path
 
 
+def is_there(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as f:
+            return " Z " not in f.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def gone(pids):
     """Until none of these processes is there."""
     end = time.monotonic() + PATIENCE
-    while any(os.path.exists(f"/proc/{p}") and " Z " not in open(f"/proc/{p}/stat", encoding="utf-8").read() for p in pids):
+    while any(is_there(p) for p in pids):
         assert time.monotonic() < end, f"some of {pids} still run"
         time.sleep(0.01)

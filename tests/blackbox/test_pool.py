@@ -1,8 +1,10 @@
 """Service mode, the server's side: nodes on offer, the queue, what is asked over HTTP. Nodes are played by hand."""
 import json
 import os
+import re
 import signal
 import sqlite3
+import subprocess
 
 import pytest
 
@@ -473,6 +475,64 @@ def test_what_is_there_comes_in_the_order_of_its_times(server):
     assert logs.line()["end"] is True
 
 
+def two_with_a_past(server, query):
+    n1, n2 = Node(server, "n1"), Node(server, "n2")
+    name = submit(server, nnodes=2)
+    a, b = n1.run(), n2.run()
+    wait_state(server, name, "running")
+    logs = Logs(server, name, query)
+    t1, t2 = n1.expect("tail"), n2.expect("tail")
+    return n1, n2, t1, t2, logs, (a, b)
+
+
+def test_who_follows_gets_what_was_there_in_the_order_of_its_times(server):
+    n1, n2, t1, t2, logs, assigned = two_with_a_past(server, "?follow=1")
+    for at in (10, 30, 50):
+        out(n1, t1, f"n1 at {at}", unix_ms=at)
+    n1.send("caught", stream=t1["stream"])
+    out(n1, t1, "n1 at 60", unix_ms=60)  # Written meanwhile.
+    for at in (20, 40, 55, 70):
+        out(n2, t2, f"n2 at {at}", unix_ms=at)
+    got = [logs.line()["text"] for _ in range(8)]
+    assert got == ["n1 at 10", "n2 at 20", "n1 at 30", "n2 at 40", "n1 at 50", "n2 at 55", "n1 at 60", "n2 at 70"], got
+    n2.send("caught", stream=t2["stream"])
+    begin = mulib.time.monotonic()
+    for i in range(20):  # From here on as it comes.
+        out(n2, t2, f"late {i}", unix_ms=200 - i)
+        assert logs.line()["text"] == f"late {i}"
+    assert mulib.time.monotonic() - begin < 1.5 * mulib.PATIENCE / 20
+    for n, t, a in ((n1, t1, assigned[0]), (n2, t2, assigned[1])):
+        n.placed(a, 2)
+        out(n, t, "bye", end=1)
+        assert logs.line()["text"] == "bye"
+    assert logs.line()["end"] is True
+
+
+def test_a_node_that_sends_nothing_of_its_past_is_waited_for_a_short_time(server):
+    n1, n2, t1, t2, logs, _ = two_with_a_past(server, "?follow=1")
+    begin = mulib.time.monotonic()
+    out(n1, t1, "n1 at 10", unix_ms=10)
+    n1.send("caught", stream=t1["stream"])
+    assert logs.line()["text"] == "n1 at 10"
+    assert 1.5 < mulib.time.monotonic() - begin < 10
+    out(n2, t2, "n2 at 5", unix_ms=5)
+    assert logs.line()["text"] == "n2 at 5"
+
+
+def test_a_past_that_is_long_costs_a_node_no_more_than_its_credit(server):
+    n1, n2, t1, t2, logs, _ = two_with_a_past(server, "?follow=1")
+    for i in range(t1["credit"] // 8000):
+        out(n1, t1, "x" * 8000, unix_ms=10 + i)
+    n1.sock.settimeout(0.5)
+    with pytest.raises(TimeoutError):
+        n1.expect("more", skip=("beat",))  # n2 has said nothing yet.
+    n1.sock.settimeout(mulib.PATIENCE)
+    n2.send("caught", stream=t2["stream"])
+    assert n1.expect("more", skip=("beat",))["credit"] >= 8000
+    for _ in range(t1["credit"] // 8000):
+        assert logs.line()["text"] == "x" * 8000
+
+
 def test_the_order_costs_a_node_no_more_than_its_credit(server):
     n1, n2 = Node(server, "n1"), Node(server, "n2")
     name = submit(server, nnodes=2)
@@ -630,9 +690,18 @@ def test_who_follows_hears_the_next_start_too(server):
 
 
 def test_readers_have_a_limit(server):
+    n = Node(server)
     name = submit(server)
-    readers = [Logs(server, name, "?follow=1") for _ in range(33)]
-    assert [r.status for r in readers] == [200] * 32 + [503]
+    n.run()
+    wait_state(server, name, "running")
+    readers = [Logs(server, name, "?follow=1") for _ in range(97)]
+    assert [r.status for r in readers] == [200] * 96 + [503]
+    said = json.loads(readers[-1].response.read())["error"]
+    assert re.match("96 read the output of jobs already, .*end a muster logs", said), said
+    for command in ("logs", "attach"):  # At once, and in its words.
+        r = subprocess.run([mulib.program("muster"), command, f"--rdzv=127.0.0.1:{server.port}", name], capture_output=True, text=True,
+                           timeout=mulib.PATIENCE, stdin=subprocess.DEVNULL, check=False)
+        assert (r.returncode, r.stdout) == (1, "") and said in r.stderr, r
     readers[0].close()
     for r in readers:
         r.close()

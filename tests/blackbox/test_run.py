@@ -145,6 +145,20 @@ def test_a_server_that_goes_away_in_the_middle_loses_and_repeats_no_line(pool, m
     assert m.out.lines == [f"[{i % 3}] line {i}" for i in range(300)] + [f"[1] between {i}" for i in range(3)]
 
 
+def test_one_reader_too_many_is_told_at_once_and_a_job_that_was_submitted_goes_on(pool, muster):
+    full = "96 read the output of jobs already: end one"
+    pool.refuse = {"/jobs/job-5f3a9c/logs": (503, {"error": full})}
+    m = muster("run", "--", "train")
+    job = pool.wait_job()
+    m.err.wait(f"{full}; trying again for 60 s, the job goes on")
+    logs = muster("logs", "-f", job.id)
+    assert logs.end() == 1 and full in logs.err.text() and len(logs.err.lines) == 1
+    pool.refuse = {}
+    m.err.wait("answers again")
+    job.become("done", exit_status=0)
+    assert m.end() == 0
+
+
 def test_a_stream_that_is_cut_again_and_again_comes_to_its_end(pool, muster):
     job = pool.add()
     for i in range(50):

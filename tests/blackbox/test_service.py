@@ -140,6 +140,9 @@ def test_output_is_followed_while_it_comes_and_costs_credit(rig):
     node.assign("f", [prog], rig.folder)
     node.tail("f", 5, follow=1, rank=0, credit=1500)
     node.wait(lambda m: m["type"] == "output" and m["text"] == "x" * 1000)
+    node.tail("f", 4, follow=1, rank=0)
+    assert [node.wait(lambda m: m.get("stream") == 4)["type"] for _ in range(3)] == ["output", "output", "caught"]  # That is all, so far.
+    node.send("untail", stream=4)
     (rig.folder / "on").touch()
     node.placed("f", 2)  # The job does not wait for whom we do not read.
     assert not [m for m in node.messages if m["type"] == "output"]
@@ -150,6 +153,21 @@ def test_output_is_followed_while_it_comes_and_costs_credit(rig):
     assert node.texts("f", 7, lines=0) == []
     node.tail("f", 8, credit=0)
     node.send("untail", stream=8)
+
+
+def test_who_is_one_reader_too_many_is_told(rig):
+    rig.service()
+    node = rig.pool.node()
+    node.assign("f", [rig.script("w.py", 'say("up")\nhang()\n')], rig.folder)
+    node.placed("f", 1)
+    node.tail("f", 1, follow=1)
+    node.wait(lambda m: m["type"] == "output" and m["text"] == "up")
+    for stream in range(2, 257):
+        node.tail("f", stream, follow=1, lines=0)
+    (m,) = node.log("f", 300)
+    assert (m["rank"], m["channel"]) == (-1, 2) and re.search("missing: it sends output to 256 readers already", m["text"]), m
+    node.send("untail", stream=7)
+    assert node.texts("f", 301) == ["up"]
 
 
 def test_long_lines_and_strange_bytes(rig):
@@ -408,6 +426,45 @@ def test_a_full_disk_stops_no_job(rig):
     s.err.wait("service.lost job=full lines=[0-9]+")
     texts = node.texts("full", 1, rank=0)
     assert texts and texts == [f"{i} " + "x" * 100 for i in range(len(texts))] and len(texts) < 2000
+
+
+def lost_at_the_end(s, node, job, stream, **options):
+    """How many lines of the worker are there, and how many its end says are not; both in the service's words too."""
+    out = node.log(job, stream, **options)
+    m = re.fullmatch(r"\[(\d+) lines are missing here: File too large\]", out[-1]["text"])
+    assert m and (out[-1]["rank"], out[-1]["channel"]) == (-1, 2), out[-1]
+    assert s.err.wait(rf"service.lost job={job} lines=(\d+) why=\"File too large\"").group(1) == m[1]
+    return len([x for x in out if x["rank"] == 0]), int(m[1])
+
+
+@pytest.mark.parametrize("when", ["behind", "follow", "new start", "room again"])
+def test_what_a_full_disk_lost_at_a_jobs_end_is_said_there(rig, when):
+    s = rig.service("--log-bytes=1G", "--log-bytes-all=1G")
+    resource.prlimit(s.pid, resource.RLIMIT_FSIZE, (100000, 100000))
+    node = rig.pool.node()
+    node.assign("full", [rig.script("w.py", 'await_file("on")\nfor i in range(2000): say(i, "x" * 100)\n')], rig.folder)
+    node.placed("full", 1)
+    if when == "follow":
+        node.tail("full", 1, follow=1)
+    (rig.folder / "on").touch()
+    if when == "follow":
+        out = node.output(1)
+        assert re.match(r"\[\d+ lines are missing here: File too large\]", out[-1]["text"]) and out[-1]["rank"] == -1, out[-1]
+    node.placed("full", 2)
+    there, lost = lost_at_the_end(s, node, "full", 2)
+    assert 0 < there < 2000 and there + lost == 2000
+    assert node.texts("full", 3, rank=0, lines=1) == [f"{there - 1} " + "x" * 100]
+    assert node.texts("full", 4, lines=0) == []
+    if when == "new start":
+        s.signal(signal.SIGHUP)
+        node = rig.pool.node(1)
+        assert lost_at_the_end(s, node, "full", 5) == (there, lost)
+    if when == "room again":  # The next start of it begins with what the last one lost.
+        node.assign("full", [rig.script("w2.py", 'say("again")\n')], rig.folder, attempt=2)
+        node.placed("full", 2)
+        texts = node.texts("full", 6)
+        at = texts.index("again")
+        assert texts[there:at + 1] == [f"[{lost} lines are missing here: File too large]", "node-agent: attempt 2 begins", "again"]
 
 
 def test_output_is_bounded_and_says_so(rig):
