@@ -3,6 +3,7 @@
  * pool.c    events in: nodes, and what they say
  * jobs.c    submissions, ends, the dirty list
  * place.c   who gets which node, slots and GPUs
+ * drain.c   hosts that take no jobs
  * words.c   sentences and names
  * keep.c    rows */
 #ifndef MUSTER_RENDEZVOUS_POOL_INTERNAL_H
@@ -55,6 +56,12 @@ bool pool_node_takes_jobs(const struct pool_node *n);
 /* Are there nodes enough that may run it, at once or later, and have not refused it? Those that run
  * it count. */
 bool pool_job_has_others(const struct pool *p, const struct pool_job *j);
+
+/* --- drain.c --- */
+bool pool_host_is_drained(const struct pool *p, const char *host);
+int pool_drain_node(struct pool *p, struct pool_node *n, bool by_itself, struct mu_err *err);
+int pool_undrain_node(struct pool *p, struct pool_node *n, struct mu_err *err);
+int pool_undrain_host(struct pool *p, const char *host, struct mu_err *err);
 
 /* --- pool.c --- */
 uint32_t pool_node_new(struct pool *p, const char *id, struct mu_err *err);

@@ -40,9 +40,18 @@ struct pool_row {
 #define POOL_ROW_STR(name, bytes) char name[bytes];
 #define POOL_ROW_BIG(name) struct mu_str name;
     POOL_ROW_FIELDS(POOL_ROW_INT, POOL_ROW_STR, POOL_ROW_BIG)
+};
+
+/* A host that is drained: the same. */
+#define POOL_DRAIN_ROW_FIELDS(INT, STR)                                                            \
+    STR(host, MU_HOST_BYTES)                                                                       \
+    INT(since_unix_ms, 0, INT64_MAX)
+
+struct pool_drain_row {
+    POOL_DRAIN_ROW_FIELDS(POOL_ROW_INT, POOL_ROW_STR)
+};
 #undef POOL_ROW_INT
 #undef POOL_ROW_STR
 #undef POOL_ROW_BIG
-};
 
 #endif

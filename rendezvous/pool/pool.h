@@ -74,8 +74,8 @@ enum pool_event_type {
     POOL_EV_SUBMIT,   /* submission. out.job is its slot. */
     POOL_EV_STOP,     /* job, signo, grace_ms */
     POOL_EV_RESUME,   /* job */
-    POOL_EV_DRAIN,    /* node */
-    POOL_EV_UNDRAIN,  /* node */
+    POOL_EV_DRAIN,    /* node, by_itself */
+    POOL_EV_UNDRAIN,  /* node; POOL_NONE: text, a host that is drained and not here. */
     POOL_EV_ROUND,    /* job: its agents have met, and a round of it runs. */
     POOL_EV_VERDICT,  /* job, success, exit_status (-1: as the nodes say), text, begun_unix_ms */
     POOL_EV_DEADLINE, /* pool.deadline_ns is here. */
@@ -103,6 +103,7 @@ struct pool_event {
     const struct pool_submission *submission;
     int32_t signo;
     int64_t grace_ms;
+    bool by_itself; /* DRAIN: its service says so, and takes it back when it ends. */
     bool success;
     int32_t exit_status;
     const char *text;
@@ -113,7 +114,8 @@ struct pool_out {
     uint32_t node;
     uint32_t job;
     bool stray;
-    bool moved; /* A job or node has another state now. */
+    bool moved;  /* A job or node has another state now. */
+    bool drains; /* Other hosts are drained now. */
 };
 
 /* ASSIGN    make the message with pool_assign_message()
@@ -139,7 +141,8 @@ struct pool_node {
     bool drop;     /* DROP is due. */
     bool reported; /* It has said what is there since it came. */
     bool known;    /* It has said what it offers; else only jobs of a former life name it. */
-    bool draining;
+    bool draining; /* It takes no new jobs, */
+    bool leaving;  /* as its service wants it, or else whoever asked for its host. */
     bool reserved; /* Within one pass over the queue: an earlier job may need it. */
     char id[40];
     char host[MU_HOST_BYTES];
@@ -219,6 +222,12 @@ struct pool_job {
     uint32_t slot;
 };
 
+/* Takes no jobs, whether a node of it is here or not. */
+struct pool_drain {
+    char host[MU_HOST_BYTES];
+    int64_t since_unix_ms;
+};
+
 struct pool_config {
     int64_t lease_ns;
     bool keeps; /* Jobs are kept over a death: one that is not known has no right to run. */
@@ -232,6 +241,9 @@ struct pool {
     uint32_t node_count;
     struct pool_job **jobs;
     uint32_t job_cap;
+    struct pool_drain *drains;
+    uint32_t drain_count;
+    uint32_t drain_cap;
     uint32_t live_count;  /* Jobs that have not ended. */
     uint32_t ended_count; /* And those that have. */
     bool vacant_due;      /* Jobs may have seats that want another node. */
@@ -245,6 +257,7 @@ struct pool {
     int64_t now_ns;      /* Of the step. */
     int64_t unix_ms;
     bool moved;
+    bool drains_changed;
     bool queue_changed;
 };
 
@@ -255,7 +268,7 @@ void pool_fini(struct pool *p);
  * -ENOSPC    too many nodes, or too many jobs wait
  * -EEXIST    SUBMIT: the id is taken
  * -EALREADY  STOP: it has ended; RESUME: it has not
- * -ENOENT    RESUME: its submission is not known
+ * -ENOENT    RESUME: its submission is not known; UNDRAIN: that host is not drained
  * -ENOMEM */
 int pool_step(struct pool *p,
               int64_t now_ns,
@@ -290,6 +303,9 @@ void pool_sentence(const struct pool *p, const struct pool_job *j, struct mu_buf
 /* Bring a job back that a former life kept; before any event. -EPROTO with a sentence: the row
  * makes no sense, and is left out. */
 int pool_load(struct pool *p, int64_t now_ns, const struct pool_row *row, struct mu_err *err);
+/* The same of a host that is drained; any number of them, as `drains` has them. */
+int pool_load_drain(struct pool *p, const struct pool_drain_row *row, struct mu_err *err);
+void pool_save_drain(const struct pool_drain *d, struct pool_drain_row *ret);
 /* The row's texts are `texts`', which must not grow while the row is used, or the job's. */
 int pool_save(const struct pool *p,
               const struct pool_job *j,

@@ -469,6 +469,8 @@ void state_forget(struct srv *s, struct srv_job *sj);
 /* The same of jobs of the pool: its row is new; the row `kept` has to go. */
 struct pool_job;
 void state_note_pool(struct srv *s, struct pool_job *j);
+/* And of the hosts that are drained. */
+void state_note_drains(struct srv *s);
 /* Does what the pool tells its nodes wait until it is safe? */
 bool state_holds_pool(const struct srv *s);
 /* An answer over HTTP that tells of a step of the pool waits likewise. */

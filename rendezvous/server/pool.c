@@ -163,6 +163,8 @@ int srv_pool_step(struct srv *s, struct pool_event *ev, struct pool_out *out, st
     ev->unix_ms = mu_unix_ms();
     s->now_ns = mu_now_ns();
     int r = pool_step(&s->pool->pool, s->now_ns, ev, out, err);
+    if (out->drains)
+        state_note_drains(s);
     carry_out(s);
     arm(s);
     if (out->moved)
@@ -289,7 +291,8 @@ static void beat(struct srv *s, struct agent *a, const struct ctl_msg *m)
 bool srv_pool_message(struct srv *s, struct agent *a, const struct ctl_msg *m)
 {
     struct pool_out out;
-    struct pool_event drain = {.type = POOL_EV_DRAIN, .node = a->offered, .job = POOL_NONE};
+    struct pool_event drain = {
+        .type = POOL_EV_DRAIN, .node = a->offered, .job = POOL_NONE, .by_itself = true};
     if (m->type == CTL_BEAT) {
         beat(s, a, m);
     } else if (m->type == CTL_HAS || m->type == CTL_PLACED) {
@@ -408,6 +411,15 @@ void srv_pool_load(struct srv *s, int64_t kept, const struct pool_row *row)
     arm(s);
 }
 
+void srv_pool_load_drain(struct srv *s, const struct pool_drain_row *row)
+{
+    struct mu_err err = {0};
+    char host[MU_HOST_BYTES + 16];
+    if (pool_load_drain(&s->pool->pool, row, &err) < 0)
+        mu_log(MU_WARN, "state.drain", "host=%s error=\"%s\" text=\"it takes jobs again\"",
+               mu_quote(host, sizeof host, mu_str_of(row->host, strlen(row->host))), err.msg);
+}
+
 /* --- status --- */
 
 static void put_gpus(struct mu_json *w, const struct pool_node *n)
@@ -484,6 +496,11 @@ void srv_pool_put(const struct srv *s, struct mu_json *w)
             put_queued(w, p, p->jobs[i]);
     for (const struct pool_job *j = p->queue; j != NULL; j = j->next)
         put_queued(w, p, j);
+    mu_json_close(w, ']');
+    mu_json_key(w, "drained");
+    mu_json_open(w, '[');
+    for (uint32_t i = 0; i < p->drain_count; i++)
+        mu_json_str(w, p->drains[i].host);
     mu_json_close(w, ']');
     mu_json_close(w, '}');
 }

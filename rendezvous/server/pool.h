@@ -55,6 +55,7 @@ bool srv_pool_stopped(const struct srv *s, const struct srv_job *sj);
 void srv_pool_put(const struct srv *s, struct mu_json *w);
 /* A row of a former life. */
 void srv_pool_load(struct srv *s, int64_t kept, const struct pool_row *row);
+void srv_pool_load_drain(struct srv *s, const struct pool_drain_row *row);
 
 /* --- tail.c --- */
 void tail_output(struct srv *s, struct agent *a, const struct ctl_output *m);

@@ -252,7 +252,9 @@ void jobs_resume_serve(struct srv *s,
 
 /* --- nodes --- */
 
-static struct srv_http_answer describe_node(const struct pool_node *n, int64_t timeout_ms)
+/* seats: of jobs that were there. */
+static struct srv_http_answer
+describe_node(const struct pool_node *n, uint32_t seats, int64_t timeout_ms)
 {
     struct mu_json w;
     struct mu_buf *b = answer_new();
@@ -260,16 +262,16 @@ static struct srv_http_answer describe_node(const struct pool_node *n, int64_t t
     if (b == NULL)
         return answer_body(500, NULL);
     const char *what = n->draining ? "is drained: it takes no new jobs" : "takes jobs again";
-    if (n->seats == 0)
+    if (seats == 0)
         (void)snprintf(sentence, sizeof sentence, "%s %s%s", n->host, what,
                        n->draining ? ", and none is on it" : "");
     else if (n->draining)
         (void)snprintf(sentence, sizeof sentence,
-                       "%s takes no new jobs, and %u on it %s asked to leave", n->host, n->seats,
-                       n->seats == 1 ? "is" : "are");
+                       "%s takes no new jobs, and %u on it %s asked to leave", n->host, seats,
+                       seats == 1 ? "is" : "are");
     else
         (void)snprintf(sentence, sizeof sentence, "%s %s: it has %u that %s there before", n->host,
-                       what, n->seats, n->seats == 1 ? "was" : "were");
+                       what, seats, seats == 1 ? "was" : "were");
     mu_json_init(&w, b);
     mu_json_open(&w, '{');
     mu_json_kstr(&w, "job", NULL);
@@ -333,15 +335,30 @@ bool srv_pool_drain(struct srv *s,
         return true;
     int r = srv_pool_step(s, &ev, &out, &err);
     if (r < 0) {
-        *ret = answer_refusal(409, err.msg);
+        *ret = answer_refusal(status_of(r), err.msg);
         return true;
     }
-    *ret = describe_node(p->nodes[ev.node], timeout_ns / MU_NS_PER_MS);
+    *ret = describe_node(p->nodes[ev.node], p->nodes[ev.node]->seats, timeout_ns / MU_NS_PER_MS);
     for (uint32_t i = 0; i < p->job_cap; i++)
         for (uint32_t k = 0; p->jobs[i] != NULL && k < p->jobs[i]->seat_count; k++)
             if (p->jobs[i]->seats[k].held && p->jobs[i]->seats[k].node == ev.node)
                 drain_agent(s, p->jobs[i]->id, p->nodes[ev.node]->host, timeout_ns);
+    state_hold_answer(s, ret);
     return true;
+}
+
+/* One that is drained and not on offer now. */
+static void undrain_host(struct srv *s, const char *host, struct srv_http_answer *ret)
+{
+    struct pool_out out;
+    struct mu_err err = {0};
+    struct pool_event ev = {
+        .type = POOL_EV_UNDRAIN, .node = POOL_NONE, .job = POOL_NONE, .text = host};
+    struct pool_node n = {0};
+    (void)mu_strcopy(n.host, sizeof n.host, host);
+    int r = srv_pool_step(s, &ev, &out, &err);
+    *ret = r < 0 ? answer_refusal(404, err.msg) : describe_node(&n, 0, 0);
+    state_hold_answer(s, ret);
 }
 
 void undrain_serve(struct srv *s,
@@ -357,11 +374,14 @@ void undrain_serve(struct srv *s,
     if (name.n < sizeof text)
         memcpy(text, name.p, name.n);
     if (!find(s, text, &ev.node, ret)) {
-        *ret = answer_refusal(404, "no node on offer has that id or name");
+        undrain_host(s, text, ret);
         return;
     }
     if (ev.node == POOL_NONE)
         return;
+    const struct pool_node *n = s->pool->pool.nodes[ev.node];
+    uint32_t seats = n->seats; /* Before it is given something new. */
     int r = srv_pool_step(s, &ev, &out, &err);
-    *ret = r < 0 ? answer_refusal(409, err.msg) : describe_node(s->pool->pool.nodes[ev.node], 0);
+    *ret = r < 0 ? answer_refusal(409, err.msg) : describe_node(n, seats, 0);
+    state_hold_answer(s, ret);
 }

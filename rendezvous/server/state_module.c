@@ -28,6 +28,7 @@ static const struct {
     [SRV_STATE_NODES] = {"nodes", "job, node", sizeof(struct job_node_row)},
     [SRV_STATE_INCIDENTS] = {"incidents", "job, number", sizeof(struct job_incident)},
     [SRV_STATE_POOL] = {"pool", "job", sizeof(struct pool_row)},
+    [SRV_STATE_DRAINS] = {"drains", "job, host", sizeof(struct pool_drain_row)},
 };
 
 struct srv_state {
@@ -145,6 +146,7 @@ static int check_schema(struct srv_state *st, struct mu_err *err)
                           st->path, version, SRV_STATE_SCHEMA);
     return version == 0   ? create(st, SRV_STATE_JOBS, err)
            : version == 1 ? create(st, SRV_STATE_POOL, err)
+           : version == 2 ? create(st, SRV_STATE_DRAINS, err)
                           : 0; /* Others to come are brought up here. */
 }
 
@@ -389,6 +391,20 @@ read_pool(struct srv_state *st, const struct srv_state_reader *reader, struct mu
     return r;
 }
 
+static int
+read_drains(struct srv_state *st, const struct srv_state_reader *reader, struct mu_err *err)
+{
+    struct pool_drain_row row = {0};
+    sqlite3_stmt *q = NULL;
+    int r = select_rows(st, SRV_STATE_DRAINS, "ORDER BY host", &q, err);
+    while (r == 0 && (r = next_row(st, SRV_STATE_DRAINS, q, &row, err)) > 0) {
+        reader->drain(reader->arg, &row);
+        r = 0;
+    }
+    (void)sqlite3_finalize(q);
+    return r;
+}
+
 static int st_read(struct srv_state *st, const struct srv_state_reader *reader, struct mu_err *err)
 {
     static const struct job_row_kept empty;
@@ -399,6 +415,8 @@ static int st_read(struct srv_state *st, const struct srv_state_reader *reader, 
     struct nodes list = {0};
     mu_buf_init(&list.hellos, mu_mem_default());
     int r = read_pool(st, reader, err);
+    if (r == 0)
+        r = read_drains(st, reader, err);
     if (r == 0)
         r = select_rows(st, SRV_STATE_JOBS, "ORDER BY job", &jobs, err);
     if (r == 0)
@@ -472,9 +490,10 @@ static int carry_out(struct srv_state *st, const struct srv_state_op *op)
     case SRV_STATE_TRIM:
         return delete_rows(st->trim, op->job, op->number);
     case SRV_STATE_EMPTY:
-        return sqlite3_exec(
-            st->db, "DELETE FROM jobs; DELETE FROM nodes; DELETE FROM incidents; DELETE FROM pool;",
-            NULL, NULL, NULL);
+        return sqlite3_exec(st->db,
+                            "DELETE FROM jobs; DELETE FROM nodes; DELETE FROM incidents; "
+                            "DELETE FROM pool; DELETE FROM drains;",
+                            NULL, NULL, NULL);
     }
     return SQLITE_ERROR;
 }

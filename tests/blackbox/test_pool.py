@@ -24,7 +24,7 @@ def pool(server):
 
 
 def test_an_empty_pool_is_shown_as_one(server):
-    assert pool(server) == {"nodes": [], "queue": []}
+    assert pool(server) == {"nodes": [], "queue": [], "drained": []}
 
 
 def test_a_job_runs_and_ends_well(server):
@@ -334,6 +334,53 @@ def test_the_queue_survives_a_kill(start_server):
     assert ask(server, "POST", f"/v1/jobs/{stopped}/resume")[0] == 202
 
 
+def test_a_drain_survives_a_kill_in_the_same_moment(start_server):
+    """The 202 comes once it is on the disk; a host that is not there comes back drained, and its name is enough to take that back."""
+    for _ in range(3):
+        server = start_server(*CALM, keep=True)
+        n1, n2 = Node(server, "n1"), Node(server, "n2")
+        submit(server, id="runs", nproc_per_node=8)
+        busy = n1.run() and n1
+        assert ask(server, "POST", "/v1/nodes/n1/drain")[0] == 202
+        assert ask(server, "POST", "/v1/nodes/n2/drain")[0] == 202
+        server.kill()
+        server = start_server(*CALM, keep=True)
+        assert sorted(pool(server)["drained"]) == ["n1", "n2"]
+        n1 = Node(server, "n1", node=busy.node, has=[{"job": "runs", "attempt": 1, "state": 0}])
+        n3 = Node(server, "n2")  # Another service of that host.
+        assert {x["host"]: x["state"] for x in pool(server)["nodes"]} == {n1.host: "draining", "n2": "draining"}
+        waits = submit(server)
+        assert "2 are drained" in job(server, waits)["sentence"]
+        code, answer = ask(server, "POST", "/v1/nodes/n2/undrain")
+        assert code == 202 and answer["sentence"] == "n2 takes jobs again", answer
+        assert n3.expect("assign")["job"] == waits
+        server.kill()
+        server = start_server(*CALM, keep=True)
+        assert pool(server)["drained"] == ["n1"]
+        code, answer = ask(server, "POST", "/v1/nodes/n1/undrain")
+        assert code == 202 and answer["host"] == "n1", answer
+        assert ask(server, "POST", "/v1/nodes/n9/undrain")[0] == 404
+        server.kill()
+        server = start_server(*CALM, keep=True)
+        assert pool(server)["drained"] == []
+        for name in ("runs", waits):
+            ask(server, "POST", f"/v1/jobs/{name}/stop")
+        server.kill()
+        (server.state_dir / "rdzv.db").unlink()
+
+
+def test_what_a_service_says_of_itself_ends_with_it(start_server):
+    server = start_server(*CALM)
+    n = Node(server)
+    n.send("drain", timeout_ms=1000)
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "draining", "it leaves")
+    assert pool(server)["drained"] == []
+    n.close()
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "away", "away")
+    successor = Node(server)
+    assert [x["state"] for x in pool(server)["nodes"] if x["state"] != "away"] == ["idle"] and successor
+
+
 def kept_by_now(server):
     """A later write that is waited for is behind all earlier ones: an agent hears its START when it is safe."""
     agent = Agent(server, run_id="mark", nnodes=(1, 1))
@@ -399,6 +446,7 @@ def test_a_file_of_the_schema_before_is_brought_up(start_server):
     assert server.stop() == 0
     with sqlite3.connect(server.state_dir / "rdzv.db") as db:
         db.execute("DROP TABLE pool")
+        db.execute("DROP TABLE drains")
         db.execute("PRAGMA user_version=1")
     db.close()
     server = start_server(*CALM, keep=True)

@@ -155,6 +155,7 @@ static void assert_order(const struct world *w)
     const struct pool_job *last = NULL;
     for (const struct pool_job *j = w->pool.queue; j != NULL; j = j->next) {
         assert_true(last == NULL || last->order < j->order);
+        assert_int_equal(j->state, POOL_QUEUED);
         last = j;
     }
 }
@@ -323,6 +324,11 @@ static void restart(struct world *w)
             fail_msg("%s", err.msg);
         mu_buf_fini(&texts);
     }
+    for (uint32_t i = 0; i < w->pool.drain_count; i++) {
+        struct pool_drain_row row;
+        pool_save_drain(&w->pool.drains[i], &row);
+        assert_int_equal(pool_load_drain(&next, &row, NULL), 0);
+    }
     assert_int_equal(next.live_count, w->pool.live_count);
     assert_int_equal(next.ended_count, w->pool.ended_count);
     pool_fini(&w->pool);
@@ -350,6 +356,13 @@ static void ask(struct world *w)
     struct pool_event ev =
         event(rnd(w, 2) == 0 ? POOL_EV_STOP : POOL_EV_RESUME, POOL_NONE, j->slot);
     ev.signo = 15;
+    (void)give(w, ev);
+}
+
+static void drain(struct world *w, uint32_t node)
+{
+    struct pool_event ev = event(rnd(w, 2) == 0 ? POOL_EV_DRAIN : POOL_EV_UNDRAIN, node, POOL_NONE);
+    ev.by_itself = ev.type == POOL_EV_DRAIN && rnd(w, 3) == 0;
     (void)give(w, ev);
 }
 
@@ -383,8 +396,7 @@ static void one_step(struct world *w)
         break;
     case 9:
         if (w->nodes[at].slot != POOL_NONE)
-            (void)give(w, event(rnd(w, 2) == 0 ? POOL_EV_DRAIN : POOL_EV_UNDRAIN, w->nodes[at].slot,
-                                POOL_NONE));
+            drain(w, w->nodes[at].slot);
         break;
     case 10:
         pass(w, (int64_t)rnd(w, 4000) * 1000000);

@@ -104,12 +104,12 @@ static void has(struct story *s, uint32_t node, const char *job, int attempt, in
     give(s, ev);
 }
 
-static uint32_t offer_again(struct story *s, const char *host, int slots, int gpus)
+static uint32_t offer_as(struct story *s, const char *host, const char *id, int slots, int gpus)
 {
     struct ctl_msg m;
     struct pool_event ev = none(POOL_EV_OFFER);
     ctl_init(&m, CTL_OFFER);
-    (void)snprintf(m.u.offer.node, sizeof m.u.offer.node, "id-%s", host);
+    (void)mu_strcopy(m.u.offer.node, sizeof m.u.offer.node, id);
     (void)mu_strcopy(m.u.offer.host, sizeof m.u.offer.host, host);
     m.u.offer.slots = slots;
     m.u.offer.gpus = gpus;
@@ -117,6 +117,13 @@ static uint32_t offer_again(struct story *s, const char *host, int slots, int gp
     ev.addr = "127.0.0.1";
     give(s, ev);
     return s->out.node;
+}
+
+static uint32_t offer_again(struct story *s, const char *host, int slots, int gpus)
+{
+    char id[40];
+    (void)snprintf(id, sizeof id, "id-%.30s", host);
+    return offer_as(s, host, id, slots, gpus);
 }
 
 static uint32_t offer(struct story *s, const char *host, int slots, int gpus)
@@ -585,6 +592,34 @@ static void test_a_silent_node_is_dropped(void **state)
     end(&s);
 }
 
+/* The ASSIGN of the start before had crossed the order to stop. */
+static void test_a_refusal_of_the_start_before_is_nothing_to_the_next(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, false);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    of_node(&s, POOL_EV_AWAY, n1);
+    struct pool_event ev = none(POOL_EV_STOP);
+    ev.job = j;
+    ev.signo = 15;
+    give(&s, ev);
+    s.now += 4 * SEC;
+    give(&s, none(POOL_EV_DEADLINE));
+    assert_state(&s, j, POOL_STOPPED);
+    n1 = offer_again(&s, "n1", 1, 0);
+    placed(&s, n1, "j", 1, 1, 0);
+    ev.type = POOL_EV_RESUME;
+    give(&s, ev);
+    assert_state(&s, j, POOL_QUEUED);
+    placed(&s, n1, "j", 1, 3, 0);
+    assert_int_equal(s.pool.jobs[j]->refusals, 0);
+    has(&s, n1, "", 0, 0);
+    assert_state(&s, j, POOL_STARTING);
+    end(&s);
+}
+
 static void test_a_drained_node_takes_nothing_new_until_that_is_taken_back(void **state)
 {
     struct story s;
@@ -621,8 +656,73 @@ static void restart(struct story *s)
             fail_msg("%s", err.msg);
         mu_buf_fini(&texts);
     }
+    for (uint32_t i = 0; i < s->pool.drain_count; i++) {
+        struct pool_drain_row row;
+        pool_save_drain(&s->pool.drains[i], &row);
+        assert_int_equal(pool_load_drain(&next.pool, &row, NULL), 0);
+    }
     pool_fini(&s->pool);
     *s = next;
+}
+
+/* A service that ends with jobs there says that it leaves: the next one of its host is as new. */
+static void test_a_drain_is_of_the_host_and_what_a_service_says_is_its_own(void **state)
+{
+    struct story s;
+    struct mu_err err = {0};
+    (void)state;
+    begin(&s, false);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    struct pool_event ev = none(POOL_EV_DRAIN);
+    ev.node = n1;
+    ev.by_itself = true;
+    give(&s, ev);
+    assert_false(s.out.drains);
+    assert_true(s.pool.nodes[n1]->draining);
+    of_node(&s, POOL_EV_AWAY, n1);
+    uint32_t next = offer_as(&s, "n1", "id-next", 1, 0);
+    assert_false(s.pool.nodes[next]->draining);
+    of_node(&s, POOL_EV_DRAIN, next);
+    assert_true(s.out.drains);
+    of_node(&s, POOL_EV_AWAY, next);
+    s.now += 700 * SEC;
+    give(&s, none(POOL_EV_DEADLINE));
+    assert_int_equal(s.pool.node_count, 0);
+    next = offer_as(&s, "n1", "id-third", 1, 0);
+    assert_true(s.pool.nodes[next]->draining);
+    of_node(&s, POOL_EV_UNDRAIN, next);
+    assert_true(s.out.drains);
+    assert_int_equal(s.pool.drain_count, 0);
+    ev = none(POOL_EV_UNDRAIN);
+    ev.text = "n1";
+    assert_int_equal(try(&s, ev, &err), -ENOENT);
+    end(&s);
+}
+
+static void test_a_host_comes_back_drained_to_a_successor(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t runs = submit(&s, "runs", 1, 1, 1, -1);
+    assert_state(&s, runs, POOL_STARTING);
+    of_node(&s, POOL_EV_DRAIN, n1);
+    of_node(&s, POOL_EV_DRAIN, offer(&s, "n2", 1, 0));
+    restart(&s);
+    assert_int_equal(s.pool.drain_count, 2);
+    n1 = offer_again(&s, "n1", 1, 0); /* Known from its job. */
+    uint32_t n2 = offer_as(&s, "n2", "id-other", 1, 0);
+    uint32_t n3 = offer(&s, "n3", 1, 0);
+    assert_true(s.pool.nodes[n1]->draining && s.pool.nodes[n2]->draining);
+    assert_false(s.pool.nodes[n3]->draining);
+    of_node(&s, POOL_EV_AWAY, n2);
+    struct pool_event ev = none(POOL_EV_UNDRAIN);
+    ev.text = "n2";
+    give(&s, ev);
+    assert_int_equal(s.pool.drain_count, 1);
+    assert_true(s.out.drains);
+    end(&s);
 }
 
 static void test_a_successor_goes_on(void **state)
@@ -755,7 +855,10 @@ int main(void)
         cmocka_unit_test(test_a_lost_node_is_replaced_and_tidies_up_when_it_is_back),
         cmocka_unit_test(test_a_node_that_is_back_in_time_changes_nothing),
         cmocka_unit_test(test_a_silent_node_is_dropped),
+        cmocka_unit_test(test_a_refusal_of_the_start_before_is_nothing_to_the_next),
         cmocka_unit_test(test_a_drained_node_takes_nothing_new_until_that_is_taken_back),
+        cmocka_unit_test(test_a_drain_is_of_the_host_and_what_a_service_says_is_its_own),
+        cmocka_unit_test(test_a_host_comes_back_drained_to_a_successor),
         cmocka_unit_test(test_a_successor_goes_on),
         cmocka_unit_test(test_without_rows_running_jobs_are_found_on_their_nodes),
         cmocka_unit_test(test_rows_that_make_no_sense_are_left_out),
