@@ -69,7 +69,10 @@ void pool_job_move(struct pool *p, struct pool_job *j, enum pool_job_state to)
                            [POOL_STOPPING] = true,
                            [POOL_DONE] = true,
                            [POOL_FAILED] = true},
-        [POOL_RUNNING] = {[POOL_STOPPING] = true, [POOL_DONE] = true, [POOL_FAILED] = true},
+        [POOL_RUNNING] = {[POOL_QUEUED] = true, /* It starts again. */
+                          [POOL_STOPPING] = true,
+                          [POOL_DONE] = true,
+                          [POOL_FAILED] = true},
         [POOL_STOPPING] = {[POOL_STOPPED] = true, [POOL_DONE] = true},
         [POOL_STOPPED] = {[POOL_QUEUED] = true},
         [POOL_DONE] = {[POOL_QUEUED] = true},
@@ -249,6 +252,7 @@ int pool_job_submit(struct pool *p,
     j->nodes_max = s->nodes_max;
     j->nproc = s->nproc;
     j->gpus = s->gpus;
+    j->no_requeue = s->no_requeue;
     j->order = ++p->orders;
     j->submitted_unix_ms = p->unix_ms;
     pool_job_enqueue(p, j);
@@ -327,6 +331,22 @@ int pool_job_stop(
     return 0;
 }
 
+void pool_job_wait_anew(struct pool *p, struct pool_job *j)
+{
+    j->refusals = 0;
+    for (uint32_t i = 0; i < MU_POOL_REFUSALS_MAX; i++)
+        j->avoid[i] = POOL_NONE;
+    j->verdict = POOL_UNDECIDED;
+    j->exit_status = -1;
+    j->cause[0] = '\0';
+    j->stop = false;
+    j->met = false;
+    j->started_unix_ms = 0;
+    j->ended_unix_ms = 0;
+    pool_job_move(p, j, POOL_QUEUED);
+    pool_job_enqueue(p, j);
+}
+
 int pool_job_resume(struct pool *p, struct pool_job *j, struct mu_err *err)
 {
     if (!pool_is_over(j))
@@ -341,18 +361,9 @@ int pool_job_resume(struct pool *p, struct pool_job *j, struct mu_err *err)
         return mu_err_set(err, -ENOSPC, "%d jobs wait or run already: try again later",
                           MU_POOL_JOBS_MAX);
     j->order = ++p->orders;
-    j->refusals = 0;
-    for (uint32_t i = 0; i < MU_POOL_REFUSALS_MAX; i++)
-        j->avoid[i] = POOL_NONE;
-    j->verdict = POOL_UNDECIDED;
-    j->exit_status = -1;
-    j->cause[0] = '\0';
-    j->stop = false;
-    j->met = false;
-    j->started_unix_ms = 0;
-    j->ended_unix_ms = 0;
-    pool_job_move(p, j, POOL_QUEUED);
-    pool_job_enqueue(p, j);
+    j->requeues = 0;
+    j->lost[0] = '\0';
+    pool_job_wait_anew(p, j);
     return 0;
 }
 
@@ -377,6 +388,8 @@ static void judge_by_statuses(struct pool_job *j)
 static void finish(struct pool *p, struct pool_job *j)
 {
     bool lost = false;
+    if (pool_job_starts_again(p, j))
+        return;
     for (uint32_t i = 0; i < j->seat_count; i++)
         lost = lost || j->seats[i].state == POOL_SEAT_LOST || j->seats[i].state == POOL_SEAT_VACANT;
     if (j->verdict == POOL_SUCCEEDED)

@@ -339,7 +339,8 @@ static void on_placed(struct pool *p, const struct pool_event *ev)
     if (m->state == 3) {
         refuse(p, j, s, m->text);
     } else if (m->state == 2) {
-        if (m->text[0] != '\0' && m->status != 0 && j->cause[0] == '\0' && !pool_is_over(j))
+        if (m->text[0] != '\0' && m->status != 0 && j->cause[0] == '\0' && !pool_is_over(j) &&
+            j->state != POOL_QUEUED)
             (void)snprintf(j->cause, sizeof j->cause, "%.200s: %.280s", s->host, m->text);
         seat_ended(p, j, s, (uint32_t)m->status);
     } else {
@@ -419,7 +420,7 @@ static void on_verdict(struct pool *p, struct pool_job *j, const struct pool_eve
     if (j->state == POOL_QUEUED || pool_is_over(j) || j->verdict != POOL_UNDECIDED ||
         ev->begun_unix_ms < j->started_unix_ms)
         return; /* Of an earlier start. */
-    j->verdict = ev->success ? POOL_SUCCEEDED : POOL_FAILED_SO;
+    j->verdict = ev->success ? POOL_SUCCEEDED : ev->nodes_gone ? POOL_NODES_GONE : POOL_FAILED_SO;
     j->verdict_ns = p->now_ns;
     j->exit_status = ev->success ? 0 : ev->exit_status;
     (void)snprintf(j->cause, sizeof j->cause, "%s", ev->text != NULL ? ev->text : "");

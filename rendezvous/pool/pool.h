@@ -13,7 +13,9 @@
  *    there is room at that moment; it does not grow later;
  *  - running jobs that lost a node get another before any queued job does;
  *  - how a job ended is what its rendezvous says (VERDICT); where it says nothing, what the agents'
- *    exit statuses say. */
+ *    exit statuses say;
+ *  - a job that ends because nodes were lost starts again by itself, in its old place in the queue,
+ *    at most POOL_REQUEUES_MAX times (again.c). */
 #ifndef MUSTER_RENDEZVOUS_POOL_H
 #define MUSTER_RENDEZVOUS_POOL_H
 
@@ -59,10 +61,12 @@ enum pool_seat_state {
 #undef X
 };
 
+/* NODES_GONE: it failed since nodes went, not for anything that a worker did. */
 enum pool_verdict {
     POOL_UNDECIDED,
     POOL_SUCCEEDED,
-    POOL_FAILED_SO
+    POOL_FAILED_SO,
+    POOL_NODES_GONE
 };
 
 enum pool_event_type {
@@ -77,7 +81,8 @@ enum pool_event_type {
     POOL_EV_DRAIN,    /* node, by_itself */
     POOL_EV_UNDRAIN,  /* node; POOL_NONE: text, a host that is drained and not here. */
     POOL_EV_ROUND,    /* job: its agents have met, and a round of it runs. */
-    POOL_EV_VERDICT,  /* job, success, exit_status (-1: as the nodes say), text, begun_unix_ms */
+    POOL_EV_VERDICT,  /* job, success, nodes_gone, exit_status (-1: as the nodes say), text,
+                         begun_unix_ms */
     POOL_EV_DEADLINE, /* pool.deadline_ns is here. */
     POOL_EV_COUNT
 };
@@ -90,7 +95,8 @@ struct pool_submission {
     uint32_t nodes_min;
     uint32_t nodes_max;
     uint32_t nproc;
-    int32_t gpus; /* A node; -1: nproc on nodes that have GPUs, else none. */
+    int32_t gpus;    /* A node; -1: nproc on nodes that have GPUs, else none. */
+    bool no_requeue; /* It does not start again by itself. */
 };
 
 struct pool_event {
@@ -105,6 +111,7 @@ struct pool_event {
     int64_t grace_ms;
     bool by_itself; /* DRAIN: its service says so, and takes it back when it ends. */
     bool success;
+    bool nodes_gone;
     int32_t exit_status;
     const char *text;
     int64_t begun_unix_ms; /* VERDICT: since when the rendezvous knew the job. */
@@ -190,7 +197,10 @@ struct pool_job {
     uint32_t nodes_max;
     uint32_t nproc;
     int32_t gpus;
-    uint32_t attempt; /* Starts so far. */
+    uint32_t attempt;  /* Starts so far, */
+    uint32_t requeues; /* how many of them by itself since it last ran for long, */
+    bool no_requeue;
+    char lost[POOL_LOST_BYTES]; /* and why the last one: "n2 was lost"; "": it was asked for. */
     uint64_t order;
     uint32_t ahead;          /* QUEUED: how many stand before it. */
     struct pool_seat *seats; /* Of its last start. */

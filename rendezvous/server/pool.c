@@ -362,6 +362,31 @@ static int32_t exit_status_of(const struct job *j)
     return j->budget.same_failure ? 65 : 1;
 }
 
+/* Nothing that a worker did. That a node left counts where it is gone altogether, as when its
+ * service was killed: that is the pool's to see. */
+static bool is_of_nodes(const struct job *j)
+{
+    switch (j->has_cause ? j->cause.kind : MU_CAUSE_NONE) {
+    case MU_CAUSE_NODE_LOST:
+    case MU_CAUSE_NODE_SILENT:
+    case MU_CAUSE_NODE_LEFT:
+    case MU_CAUSE_JOIN_TIMEOUT:
+        return true;
+    case MU_CAUSE_NONE:
+    case MU_CAUSE_WORKER_EXIT:
+    case MU_CAUSE_WORKER_SIGNAL:
+    case MU_CAUSE_SPAWN_FAILED:
+    case MU_CAUSE_NO_PROGRESS:
+    case MU_CAUSE_NODE_JOINED:
+    case MU_CAUSE_NODE_FAILED:
+    case MU_CAUSE_UNREACHED:
+    case MU_CAUSE_SERVER_LOST:
+    case MU_CAUSE_KIND_COUNT:
+        break;
+    }
+    return false;
+}
+
 void srv_pool_verdict(struct srv *s, const struct srv_job *sj)
 {
     struct pool_out out;
@@ -370,6 +395,7 @@ void srv_pool_verdict(struct srv *s, const struct srv_job *sj)
                             .node = POOL_NONE,
                             .job = job_of(s, sj),
                             .success = sj->job.state == JOB_SUCCEEDED,
+                            .nodes_gone = is_of_nodes(&sj->job),
                             .begun_unix_ms = sj->job.created_unix_ms};
     if (ev.job == POOL_NONE)
         return;

@@ -112,7 +112,8 @@ static int submit(struct srv *s, struct submission *sub, struct pool_out *out, s
                                          .nodes_min = sub->nodes_min,
                                          .nodes_max = sub->nodes_max,
                                          .nproc = sub->nproc,
-                                         .gpus = sub->gpus};
+                                         .gpus = sub->gpus,
+                                         .no_requeue = sub->no_requeue};
     struct pool_event ev = {
         .type = POOL_EV_SUBMIT, .node = POOL_NONE, .job = POOL_NONE, .submission = &what};
     return srv_pool_step(s, &ev, out, err);
@@ -173,6 +174,8 @@ static void put_job(struct mu_json *w, const struct pool *p, const struct pool_j
         mu_json_null(w);
     mu_json_kstr(w, "cause", pool_is_over(j) && j->cause[0] != '\0' ? j->cause : NULL);
     mu_json_ki64(w, "attempt", j->attempt);
+    mu_json_kbool(w, "requeue", !j->no_requeue);
+    mu_json_ki64(w, "requeues", j->requeues);
     jobs_put_time(w, "submitted_at", j->submitted_unix_ms);
     jobs_put_time(w, "started_at", j->started_unix_ms);
     jobs_put_time(w, "ended_at", j->ended_unix_ms);

@@ -96,17 +96,39 @@ static void create_table(const struct srv_state *st, enum srv_state_table t, str
     (void)mu_buf_addf(sql, ", PRIMARY KEY (%s));", tables[t].key);
 }
 
-/* The tables that an older file lacks: `from` and those behind it. */
-static int create(struct srv_state *st, enum srv_state_table from, struct mu_err *err)
+static int create(struct srv_state *st, struct mu_err *err)
 {
     struct mu_buf sql;
     mu_buf_init(&sql, mu_mem_default());
     (void)mu_buf_adds(&sql, "BEGIN IMMEDIATE;");
-    for (int t = (int)from; t < SRV_STATE_TABLE_COUNT; t++)
+    for (int t = 0; t < SRV_STATE_TABLE_COUNT; t++)
         create_table(st, (enum srv_state_table)t, &sql);
     (void)mu_buf_addf(&sql, "PRAGMA user_version=%d; COMMIT;", SRV_STATE_SCHEMA);
     int r = sql.oom ? mu_err_set(err, -ENOMEM, "no memory") : exec(st, mu_buf_cstr(&sql), err);
     mu_buf_fini(&sql);
+    return r;
+}
+
+/* An older file, to what this version writes: all of it or nothing. */
+static int bring_up(struct srv_state *st, int version, struct mu_err *err)
+{
+    static const char again[] = "ALTER TABLE pool ADD COLUMN no_requeue INTEGER NOT NULL DEFAULT 0;"
+                                "ALTER TABLE pool ADD COLUMN requeues INTEGER NOT NULL DEFAULT 0;"
+                                "ALTER TABLE pool ADD COLUMN lost TEXT NOT NULL DEFAULT '';";
+    struct mu_buf sql;
+    mu_buf_init(&sql, mu_mem_default());
+    (void)mu_buf_adds(&sql, "BEGIN IMMEDIATE;");
+    if (version < 2)
+        create_table(st, SRV_STATE_POOL, &sql);
+    else if (version < 4)
+        (void)mu_buf_adds(&sql, again);
+    if (version < 3)
+        create_table(st, SRV_STATE_DRAINS, &sql);
+    (void)mu_buf_addf(&sql, "PRAGMA user_version=%d; COMMIT;", SRV_STATE_SCHEMA);
+    int r = sql.oom ? mu_err_set(err, -ENOMEM, "no memory") : exec(st, mu_buf_cstr(&sql), err);
+    mu_buf_fini(&sql);
+    if (r < 0)
+        (void)sqlite3_exec(st->db, "ROLLBACK", NULL, NULL, NULL); /* It may be over already. */
     return r;
 }
 
@@ -144,10 +166,9 @@ static int check_schema(struct srv_state *st, struct mu_err *err)
                           "%s is of schema %d, and this version knows up to %d: use a newer "
                           "rdzv-server, or another --state-dir",
                           st->path, version, SRV_STATE_SCHEMA);
-    return version == 0   ? create(st, SRV_STATE_JOBS, err)
-           : version == 1 ? create(st, SRV_STATE_POOL, err)
-           : version == 2 ? create(st, SRV_STATE_DRAINS, err)
-                          : 0; /* Others to come are brought up here. */
+    return version == 0                 ? create(st, err)
+           : version < SRV_STATE_SCHEMA ? bring_up(st, version, err)
+                                        : 0;
 }
 
 /* --- statements, made once --- */

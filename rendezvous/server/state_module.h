@@ -18,7 +18,7 @@
 #define SRV_STATE_SYMBOL "muster_state_module"
 /* Raised when a table changes: a file of a newer one is refused, one of an older one is brought up.
  */
-#define SRV_STATE_SCHEMA 3
+#define SRV_STATE_SCHEMA 4
 
 enum srv_state_table {
     SRV_STATE_JOBS,

@@ -440,17 +440,24 @@ def test_without_a_state_dir_running_jobs_are_found_on_their_nodes(start_server)
     assert code == 409 and "submit it anew" in answer["error"]
 
 
-def test_a_file_of_the_schema_before_is_brought_up(start_server):
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_file_of_the_schemas_before_is_brought_up(start_server, version):
     server = start_server(*CALM, keep=True)
     kept_by_now(server)
+    old = submit(server)
     assert server.stop() == 0
     with sqlite3.connect(server.state_dir / "rdzv.db") as db:
-        db.execute("DROP TABLE pool")
-        db.execute("DROP TABLE drains")
-        db.execute("PRAGMA user_version=1")
+        for column in ("no_requeue", "requeues", "lost"):
+            db.execute(f"ALTER TABLE pool DROP COLUMN {column}")
+        if version < 3:
+            db.execute("DROP TABLE drains")
+        if version < 2:
+            db.execute("DROP TABLE pool")
+        db.execute(f"PRAGMA user_version={version}")
     db.close()
     server = start_server(*CALM, keep=True)
     assert server.job("mark")
+    assert version < 2 or job(server, old)["requeue"] is True
     name = submit(server)
     assert server.stop() == 0
     assert job(start_server(*CALM, keep=True), name)["state"] == "queued"

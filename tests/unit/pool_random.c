@@ -258,7 +258,8 @@ static void submit(struct world *w)
                                 .nodes_min = min,
                                 .nodes_max = min + rnd(w, 3),
                                 .nproc = 1 + rnd(w, 3),
-                                .gpus = (int32_t)rnd(w, 4) - 1};
+                                .gpus = (int32_t)rnd(w, 4) - 1,
+                                .no_requeue = rnd(w, 4) == 0};
     struct pool_event ev = event(POOL_EV_SUBMIT, POOL_NONE, POOL_NONE);
     ev.submission = &s;
     (void)give(w, ev);
@@ -283,6 +284,7 @@ static void work_ends(struct world *w)
         return;
     struct pool_event ev = event(POOL_EV_VERDICT, POOL_NONE, j->slot);
     ev.success = rnd(w, 2) == 0;
+    ev.nodes_gone = !ev.success && rnd(w, 2) == 0;
     ev.exit_status = 3;
     ev.begun_unix_ms = w->now / 1000000;
     for (int i = 0; i < NODES; i++) {
@@ -366,6 +368,22 @@ static void drain(struct world *w, uint32_t node)
     (void)give(w, ev);
 }
 
+/* A job's nodes die together, as where the power fails. */
+static void nodes_die(struct world *w)
+{
+    const struct pool_job *j = some_job(w);
+    if (j == NULL || j->state != POOL_RUNNING)
+        return;
+    struct pool_event ev = event(POOL_EV_VERDICT, POOL_NONE, j->slot);
+    ev.nodes_gone = true;
+    ev.exit_status = 1;
+    ev.begun_unix_ms = w->now / 1000000;
+    for (int i = 0; i < NODES; i++)
+        if (find_run(&w->nodes[i], j->id) != NULL)
+            away(w, i, true);
+    (void)give(w, ev);
+}
+
 static void one_step(struct world *w)
 {
     int at = (int)rnd(w, NODES);
@@ -393,6 +411,8 @@ static void one_step(struct world *w)
     case 8:
         if (rnd(w, 8) == 0)
             restart(w);
+        else if (rnd(w, 2) == 0)
+            nodes_die(w);
         break;
     case 9:
         if (w->nodes[at].slot != POOL_NONE)
@@ -470,7 +490,18 @@ static void calm_down(struct world *w)
     }
 }
 
-static void run(uint64_t seed)
+static void assert_starts(struct world *w, uint32_t *again)
+{
+    for (uint32_t i = 0; i < w->pool.job_cap; i++) {
+        const struct pool_job *j = w->pool.jobs[i];
+        if (j == NULL)
+            continue;
+        assert_true(j->requeues <= POOL_REQUEUES_MAX && (!j->no_requeue || j->requeues == 0));
+        *again += j->requeues;
+    }
+}
+
+static void run(uint64_t seed, uint32_t *again)
 {
     static struct world w;
     memset(&w, 0, sizeof w);
@@ -489,6 +520,7 @@ static void run(uint64_t seed)
         if (j != NULL)
             assert_says(&w, j);
     }
+    assert_starts(&w, again);
     calm_down(&w);
     pool_fini(&w.pool);
 }
@@ -496,9 +528,10 @@ static void run(uint64_t seed)
 static void test_many_seeds(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        run(seed);
-    }
+    uint32_t again = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+        run(seed, &again);
+    assert_true(again > SEEDS / 4); /* Else it was not looked at. */
 }
 
 int main(void)

@@ -177,6 +177,18 @@ static void verdict(struct story *s, uint32_t job, bool success, int status)
     give(s, ev);
 }
 
+/* As the rendezvous says it where the last node of a job goes. */
+static void nodes_gone(struct story *s, uint32_t job)
+{
+    struct pool_event ev = none(POOL_EV_VERDICT);
+    ev.job = job;
+    ev.nodes_gone = true;
+    ev.exit_status = 1;
+    ev.text = "the agent on n1 was lost";
+    ev.begun_unix_ms = s->now / 1000000;
+    give(s, ev);
+}
+
 static void stop(struct story *s, uint32_t job, int signo)
 {
     struct pool_event ev = none(POOL_EV_STOP);
@@ -725,6 +737,152 @@ static void test_a_host_comes_back_drained_to_a_successor(void **state)
     end(&s);
 }
 
+/* --- nodes that are lost --- */
+
+/* One that runs on n1, which goes; others wait behind it. */
+static uint32_t lose_all(struct story *s, uint32_t job, uint32_t node, int attempt)
+{
+    placed(s, node, s->pool.jobs[job]->id, attempt, 1, 0);
+    nodes_gone(s, job);
+    of_node(s, POOL_EV_AWAY, node);
+    pass(s, 4);
+    return s->pool.jobs[job]->seats[0].node;
+}
+
+static void test_a_job_whose_nodes_are_lost_starts_again_before_all_others(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    uint32_t k = submit(&s, "k", 1, 1, 1, -1);
+    (void)lose_all(&s, j, n1, 1);
+    assert_state(&s, j, POOL_QUEUED);
+    assert_says(&s, j, "starts again: n1 was lost; waits for 1 node");
+    assert_says(&s, k, "waits for j, which is first in the queue");
+    restart(&s); /* A successor knows it too. */
+    assert_says(&s, j, "starts again: n1 was lost; waits for 1 node");
+    uint32_t n2 = offer(&s, "n2", 1, 0);
+    assert_state(&s, j, POOL_STARTING);
+    assert_state(&s, k, POOL_QUEUED);
+    assert_int_equal(s.orders[0].attempt, 2);
+    assert_says(&s, j, "starts again: n1 was lost; waits for n2 to begin it");
+    placed(&s, n2, "j", 2, 1, 0);
+    assert_says(&s, j, "runs on n2; started again: n1 was lost");
+    (void)offer_again(&s, "n1", 1, 0); /* Back, with what it had. */
+    has(&s, n1, "j", 1, 0);
+    assert_true(s.out.stray);
+    verdict(&s, j, true, 0);
+    placed(&s, n2, "j", 2, 2, 0);
+    assert_state(&s, j, POOL_DONE);
+    end(&s);
+}
+
+static void test_a_job_starts_again_three_times_and_more_once_it_ran_for_an_hour(void **state)
+{
+    struct story s;
+    char host[16];
+    (void)state;
+    begin(&s, true);
+    uint32_t node = offer(&s, "n0", 1, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    for (int attempt = 1; attempt <= 6; attempt++) {
+        (void)snprintf(host, sizeof host, "n%d", attempt);
+        uint32_t next = offer(&s, host, 1, 0);
+        struct pool_event round = none(POOL_EV_ROUND);
+        round.job = j;
+        round.begun_unix_ms = s.now / 1000000;
+        placed(&s, node, "j", attempt, 1, 0);
+        give(&s, round);
+        if (attempt == 2)
+            pass(&s, 3601);
+        (void)lose_all(&s, j, node, attempt);
+        node = next;
+        /* The second start ran for so long that the three count from there. */
+        assert_state(&s, j, attempt < 5 ? POOL_STARTING : POOL_FAILED);
+        if (attempt == 5)
+            break;
+    }
+    assert_says(&s, j, "the agent on n1 was lost");
+    assert_int_equal(s.pool.jobs[j]->exit_status, 1);
+    end(&s);
+}
+
+static void assert_ends(struct story *s, uint32_t job, uint32_t node, enum pool_job_state how)
+{
+    (void)lose_all(s, job, node, 1);
+    assert_state(s, job, how);
+    end(s);
+}
+
+static void test_a_job_ends_where_its_end_was_nobodys_loss(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    of_node(&s, POOL_EV_DRAIN, n1);
+    assert_ends(&s, j, n1, POOL_FAILED);
+
+    begin(&s, true);
+    n1 = offer(&s, "n1", 1, 0);
+    j = submit(&s, "j", 1, 1, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    stop(&s, j, 15);
+    assert_ends(&s, j, n1, POOL_STOPPED);
+
+    begin(&s, true); /* A worker failed, and the node goes a moment later. */
+    n1 = offer(&s, "n1", 1, 0);
+    j = submit(&s, "j", 1, 1, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    verdict(&s, j, false, 7);
+    assert_ends(&s, j, n1, POOL_FAILED);
+
+    begin(&s, true); /* Somebody killed the agent alone: its service is there, and says so. */
+    n1 = offer(&s, "n1", 1, 0);
+    j = submit(&s, "j", 1, 1, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    nodes_gone(&s, j);
+    placed(&s, n1, "j", 1, 2, 137);
+    assert_state(&s, j, POOL_FAILED);
+    end(&s);
+
+    begin(&s, true);
+    n1 = offer(&s, "n1", 1, 0);
+    j = submit(&s, "j", 1, 1, 1, -1);
+    s.pool.jobs[j]->no_requeue = true;
+    restart(&s);
+    n1 = offer(&s, "n1", 1, 0);
+    assert_ends(&s, j, n1, POOL_FAILED);
+}
+
+static void test_who_is_left_of_lost_nodes_ends_it_before_it_starts_again(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t n2 = offer(&s, "n2", 1, 0);
+    uint32_t j = submit(&s, "j", 2, 2, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    placed(&s, n2, "j", 1, 1, 0);
+    of_node(&s, POOL_EV_AWAY, n1);
+    pass(&s, 4);
+    nodes_gone(&s, j); /* Too few came in time. */
+    assert_state(&s, j, POOL_RUNNING);
+    pass(&s, 31); /* The agent on n2 does not end. */
+    assert_state(&s, j, POOL_QUEUED);
+    assert_int_equal(s.orders[0].type, POOL_ACT_UNASSIGN);
+    assert_says(&s, j, "starts again: n1 was lost; waits for n2 to end its last start");
+    (void)offer(&s, "n3", 1, 0);
+    assert_state(&s, j, POOL_QUEUED);
+    placed(&s, n2, "j", 1, 2, 143);
+    assert_state(&s, j, POOL_STARTING);
+    end(&s);
+}
+
 static void test_a_successor_goes_on(void **state)
 {
     struct story s;
@@ -859,6 +1017,10 @@ int main(void)
         cmocka_unit_test(test_a_drained_node_takes_nothing_new_until_that_is_taken_back),
         cmocka_unit_test(test_a_drain_is_of_the_host_and_what_a_service_says_is_its_own),
         cmocka_unit_test(test_a_host_comes_back_drained_to_a_successor),
+        cmocka_unit_test(test_a_job_whose_nodes_are_lost_starts_again_before_all_others),
+        cmocka_unit_test(test_a_job_starts_again_three_times_and_more_once_it_ran_for_an_hour),
+        cmocka_unit_test(test_a_job_ends_where_its_end_was_nobodys_loss),
+        cmocka_unit_test(test_who_is_left_of_lost_nodes_ends_it_before_it_starts_again),
         cmocka_unit_test(test_a_successor_goes_on),
         cmocka_unit_test(test_without_rows_running_jobs_are_found_on_their_nodes),
         cmocka_unit_test(test_rows_that_make_no_sense_are_left_out),
