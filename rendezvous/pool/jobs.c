@@ -253,6 +253,7 @@ int pool_job_submit(struct pool *p,
     j->nproc = s->nproc;
     j->gpus = s->gpus;
     j->no_requeue = s->no_requeue;
+    j->unkept = s->unkept;
     j->order = ++p->orders;
     j->submitted_unix_ms = p->unix_ms;
     pool_job_enqueue(p, j);

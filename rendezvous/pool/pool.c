@@ -529,6 +529,15 @@ static int handle(struct pool *p,
         r = pool_job_submit(p, ev->submission, &j, err);
         out->job = r == 0 ? j->slot : POOL_NONE;
         break;
+    case POOL_EV_KEPT:
+        j->unkept = false;
+        break;
+    case POOL_EV_UNKEPT:
+        j->unkept = false;
+        p->queue_changed = true;
+        if (j->state == POOL_QUEUED) /* Else somebody has stopped it meanwhile. */
+            pool_job_free(p, j);
+        break;
     case POOL_EV_STOP:
         r = pool_job_stop(p, j, ev->signo, ev->grace_ms, err);
         break;
@@ -572,9 +581,11 @@ int pool_step(struct pool *p,
 {
     *out = (struct pool_out){.node = ev->node, .job = ev->job};
     struct pool_job *j = pool_job_at(p, ev->job);
-    bool of_job = ev->type == POOL_EV_STOP || ev->type == POOL_EV_RESUME ||
+    bool of_row = ev->type == POOL_EV_KEPT || ev->type == POOL_EV_UNKEPT;
+    bool of_job = of_row || ev->type == POOL_EV_STOP || ev->type == POOL_EV_RESUME ||
                   ev->type == POOL_EV_ROUND || ev->type == POOL_EV_VERDICT;
     MU_ASSERT(!of_job || j != NULL);
+    MU_ASSERT(!of_row || j->unkept);
     p->now_ns = now_ns;
     p->unix_ms = ev->unix_ms;
     p->moved = false;

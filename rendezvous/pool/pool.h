@@ -76,6 +76,8 @@ enum pool_event_type {
     POOL_EV_HAS,      /* node, msg. out.stray: it is to be ended there. */
     POOL_EV_PLACED,   /* node, msg */
     POOL_EV_SUBMIT,   /* submission. out.job is its slot. */
+    POOL_EV_KEPT,     /* job: its row is safe. It was submitted with `unkept`. */
+    POOL_EV_UNKEPT,   /* job: it cannot be. It is forgotten; nobody was told of it. */
     POOL_EV_STOP,     /* job, signo, grace_ms */
     POOL_EV_RESUME,   /* job */
     POOL_EV_DRAIN,    /* node, by_itself */
@@ -97,6 +99,7 @@ struct pool_submission {
     uint32_t nproc;
     int32_t gpus;    /* A node; -1: nproc on nodes that have GPUs, else none. */
     bool no_requeue; /* It does not start again by itself. */
+    bool unkept;     /* It starts once its row is safe. */
 };
 
 struct pool_event {
@@ -200,6 +203,7 @@ struct pool_job {
     uint32_t attempt;  /* Starts so far, */
     uint32_t requeues; /* how many of them by itself since it last ran for long, */
     bool no_requeue;
+    bool unkept;                /* Its row is not safe yet, and it is promised to nobody. */
     char lost[POOL_LOST_BYTES]; /* and why the last one: "n2 was lost"; "": it was asked for. */
     uint64_t order;
     uint32_t ahead;          /* QUEUED: how many stand before it. */

@@ -172,6 +172,18 @@ int srv_pool_step(struct srv *s, struct pool_event *ev, struct pool_out *out, st
     return r;
 }
 
+void srv_pool_kept(struct srv *s, bool kept)
+{
+    struct pool *p = &s->pool->pool;
+    for (uint32_t i = 0; i < p->job_cap && !s->closing; i++) {
+        struct pool_out out;
+        struct pool_event ev = {
+            .type = kept ? POOL_EV_KEPT : POOL_EV_UNKEPT, .node = POOL_NONE, .job = i};
+        if (p->jobs[i] != NULL && p->jobs[i]->unkept && !(kept && p->jobs[i]->kept_due))
+            (void)srv_pool_step(s, &ev, &out, NULL);
+    }
+}
+
 static void tell(struct srv *s, enum pool_event_type type, uint32_t node, const struct ctl_msg *m)
 {
     struct pool_out out;

@@ -38,6 +38,9 @@ void srv_pool_offer(struct srv *s, struct agent *a, const struct ctl_msg *m);
 bool srv_pool_message(struct srv *s, struct agent *a, const struct ctl_msg *m);
 /* To a node on offer: at once, or once the rows of what was decided are safe. */
 void srv_pool_say(struct agent *a, const struct ctl_msg *m);
+/* Jobs whose rows were in the lot that was written are the pool's now; or, where it could not be,
+ * those that were just submitted are not. */
+void srv_pool_kept(struct srv *s, bool kept);
 /* They are. */
 void srv_pool_release(struct srv *s);
 /* Its connection is gone. */

@@ -11,6 +11,7 @@
 #include "rendezvous/server/submission.h"
 
 #define ID_TRIES 8
+#define UNKEPT "it is done, but a restart of this server would not know of it"
 
 void jobs_put_time(struct mu_json *w, const char *key, int64_t unix_ms)
 {
@@ -113,7 +114,8 @@ static int submit(struct srv *s, struct submission *sub, struct pool_out *out, s
                                          .nodes_max = sub->nodes_max,
                                          .nproc = sub->nproc,
                                          .gpus = sub->gpus,
-                                         .no_requeue = sub->no_requeue};
+                                         .no_requeue = sub->no_requeue,
+                                         .unkept = s->state != NULL};
     struct pool_event ev = {
         .type = POOL_EV_SUBMIT, .node = POOL_NONE, .job = POOL_NONE, .submission = &what};
     return srv_pool_step(s, &ev, out, err);
@@ -128,6 +130,8 @@ void jobs_submit_serve(struct srv *s,
     struct pool_out out;
     struct mu_err err = {0};
     (void)name;
+    if (state_refuses(s, ret))
+        return;
     int r = submission_read(mu_str_of(q->body, q->body_bytes), &sub, &err);
     if (r == 0)
         r = submit(s, &sub, &out, &err);
@@ -136,7 +140,7 @@ void jobs_submit_serve(struct srv *s,
         *ret = answer_refusal(status_of(r), err.msg);
     else
         *ret = describe(s, 201, s->pool->pool.jobs[out.job]);
-    state_hold_answer(s, ret);
+    state_hold_answer(s, "the job was not taken on", ret);
 }
 
 /* --- GET /jobs/ID --- */
@@ -218,11 +222,13 @@ ask(struct srv *s, struct pool_job *j, struct pool_event *ev, struct srv_http_an
 {
     struct pool_out out;
     struct mu_err err = {0};
+    if (state_refuses(s, ret))
+        return;
     ev->node = POOL_NONE;
     ev->job = j->slot;
     int r = srv_pool_step(s, ev, &out, &err);
     *ret = r < 0 ? answer_refusal(status_of(r), err.msg) : describe(s, 202, j);
-    state_hold_answer(s, ret);
+    state_hold_answer(s, UNKEPT, ret);
 }
 
 void jobs_stop_serve(struct srv *s,
@@ -334,7 +340,7 @@ bool srv_pool_drain(struct srv *s,
     struct pool_event ev = {.type = POOL_EV_DRAIN, .job = POOL_NONE};
     if (!find(s, name, &ev.node, ret))
         return false;
-    if (ev.node == POOL_NONE)
+    if (ev.node == POOL_NONE || state_refuses(s, ret))
         return true;
     int r = srv_pool_step(s, &ev, &out, &err);
     if (r < 0) {
@@ -346,7 +352,7 @@ bool srv_pool_drain(struct srv *s,
         for (uint32_t k = 0; p->jobs[i] != NULL && k < p->jobs[i]->seat_count; k++)
             if (p->jobs[i]->seats[k].held && p->jobs[i]->seats[k].node == ev.node)
                 drain_agent(s, p->jobs[i]->id, p->nodes[ev.node]->host, timeout_ns);
-    state_hold_answer(s, ret);
+    state_hold_answer(s, UNKEPT, ret);
     return true;
 }
 
@@ -361,7 +367,7 @@ static void undrain_host(struct srv *s, const char *host, struct srv_http_answer
     (void)mu_strcopy(n.host, sizeof n.host, host);
     int r = srv_pool_step(s, &ev, &out, &err);
     *ret = r < 0 ? answer_refusal(404, err.msg) : describe_node(&n, 0, 0);
-    state_hold_answer(s, ret);
+    state_hold_answer(s, UNKEPT, ret);
 }
 
 void undrain_serve(struct srv *s,
@@ -374,6 +380,8 @@ void undrain_serve(struct srv *s,
     struct mu_err err = {0};
     struct pool_event ev = {.type = POOL_EV_UNDRAIN, .job = POOL_NONE};
     (void)q;
+    if (state_refuses(s, ret))
+        return;
     if (name.n < sizeof text)
         memcpy(text, name.p, name.n);
     if (!find(s, text, &ev.node, ret)) {
@@ -386,5 +394,5 @@ void undrain_serve(struct srv *s,
     uint32_t seats = n->seats; /* Before it is given something new. */
     int r = srv_pool_step(s, &ev, &out, &err);
     *ret = r < 0 ? answer_refusal(409, err.msg) : describe_node(n, seats, 0);
-    state_hold_answer(s, ret);
+    state_hold_answer(s, UNKEPT, ret);
 }

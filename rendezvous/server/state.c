@@ -439,10 +439,38 @@ bool state_holds_pool(const struct srv *s)
     return s->state != NULL && s->state->pool_hold != 0;
 }
 
-void state_hold_answer(const struct srv *s, struct srv_http_answer *ret)
+void state_hold_answer(const struct srv *s, const char *unkept, struct srv_http_answer *ret)
 {
-    if (state_holds_pool(s))
-        ret->hold = s->state->pool_hold;
+    if (!state_holds_pool(s) || ret->status >= 300)
+        return;
+    ret->hold = s->state->pool_hold;
+    ret->unkept = unkept;
+}
+
+/* "TEXT: the disk of --state-dir does not take it (why): make room there, and ask again" */
+static struct srv_http_answer refuse_unkept(const struct state *st, const char *text)
+{
+    char sentence[640];
+    (void)snprintf(
+        sentence, sizeof sentence,
+        "%s: the disk of --state-dir does not take it (%s): make room there, or mend it, "
+        "and ask again",
+        text, st->why.msg);
+    return answer_refusal(507, sentence);
+}
+
+bool state_refuses(const struct srv *s, struct srv_http_answer *ret)
+{
+    if (s->state == NULL || !is_failing(s->state))
+        return false;
+    *ret = refuse_unkept(s->state, "nothing was done");
+    return true;
+}
+
+void state_unkept(void *srv, const struct srv_http_answer *a, struct srv_http_answer *ret)
+{
+    const struct srv *s = srv;
+    *ret = refuse_unkept(s->state, a->unkept);
 }
 
 void state_forget_pool(struct srv *s, int64_t kept)
@@ -727,8 +755,8 @@ static void on_work(uv_work_t *work)
     write_lot(work->data);
 }
 
-/* Nobody waits for a lot up to `safe` any more. */
-static void release(struct state *st)
+/* Nobody waits for a lot up to `safe` any more. kept: it is safe. */
+static void release(struct state *st, bool kept)
 {
     struct srv_job *sj = NULL;
     DL_FOREACH(st->srv->jobs, sj)
@@ -744,7 +772,7 @@ static void release(struct state *st)
         st->pool_hold = 0;
         srv_pool_release(st->srv);
     }
-    http_let_go(st->srv, st->safe);
+    http_let_go(st->srv, st->safe, kept);
 }
 
 static void finish(struct state *st)
@@ -758,8 +786,10 @@ static void finish(struct state *st)
     /* After a failure nobody waits for what may never come. */
     uint64_t safe = lot->r < 0 ? st->gathering : lot->number;
     st->safe = safe > st->safe ? safe : st->safe;
+    bool kept = lot->r == 0;
     lot_fini(lot);
-    release(st);
+    srv_pool_kept(st->srv, kept);
+    release(st, kept);
 }
 
 static void on_written(uv_work_t *work, int status)
@@ -793,7 +823,8 @@ static void on_timer(uv_timer_t *timer)
                          (int)(HOLD_NS / MU_NS_PER_S));
         fails(st, &why);
         st->safe = st->gathering;
-        release(st);
+        srv_pool_kept(s, false);
+        release(st, false);
     }
     srv_settle(s);
 }

@@ -1,4 +1,5 @@
 """A job of the pool whose nodes are lost starts again by itself: real services and agents, the real server, muster run attached."""
+import contextlib
 import os
 import signal
 
@@ -61,7 +62,8 @@ def power_off(s):
     os.kill(s.pid, signal.SIGSTOP)
     all_of_it = [s.pid, *descendants(s.pid)]
     for p in all_of_it:
-        os.kill(p, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # A child of the agent that had just done its work.
+            os.kill(p, signal.SIGKILL)
     s.process.wait(mulib.PATIENCE)
     gone(all_of_it[1:])
 

@@ -259,7 +259,8 @@ static void submit(struct world *w)
                                 .nodes_max = min + rnd(w, 3),
                                 .nproc = 1 + rnd(w, 3),
                                 .gpus = (int32_t)rnd(w, 4) - 1,
-                                .no_requeue = rnd(w, 4) == 0};
+                                .no_requeue = rnd(w, 4) == 0,
+                                .unkept = rnd(w, 2) == 0};
     struct pool_event ev = event(POOL_EV_SUBMIT, POOL_NONE, POOL_NONE);
     ev.submission = &s;
     (void)give(w, ev);
@@ -368,6 +369,14 @@ static void drain(struct world *w, uint32_t node)
     (void)give(w, ev);
 }
 
+/* The disk has written what is due, or could not. */
+static void written(struct world *w, bool kept)
+{
+    for (uint32_t i = 0; i < w->pool.job_cap; i++)
+        if (w->pool.jobs[i] != NULL && w->pool.jobs[i]->unkept)
+            (void)give(w, event(kept ? POOL_EV_KEPT : POOL_EV_UNKEPT, POOL_NONE, i));
+}
+
 /* A job's nodes die together, as where the power fails. */
 static void nodes_die(struct world *w)
 {
@@ -413,6 +422,8 @@ static void one_step(struct world *w)
             restart(w);
         else if (rnd(w, 2) == 0)
             nodes_die(w);
+        else
+            written(w, rnd(w, 4) > 0);
         break;
     case 9:
         if (w->nodes[at].slot != POOL_NONE)
@@ -455,6 +466,7 @@ static void stop_what_cannot_be(struct world *w)
 static void calm_down(struct world *w)
 {
     w->calm = true;
+    written(w, true);
     for (int round = 0; round < 3000 && w->pool.live_count > 0; round++) {
         for (int i = 0; i < NODES; i++) {
             connect(w, i);

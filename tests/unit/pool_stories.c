@@ -737,6 +737,53 @@ static void test_a_host_comes_back_drained_to_a_successor(void **state)
     end(&s);
 }
 
+/* --- what cannot be kept --- */
+
+static uint32_t submit_unkept(struct story *s, const char *id)
+{
+    struct pool_submission sub = {.id = id,
+                                  .name = id,
+                                  .spec = mu_str_of("{}", 2),
+                                  .nodes_min = 1,
+                                  .nodes_max = 1,
+                                  .nproc = 1,
+                                  .gpus = -1,
+                                  .unkept = true};
+    struct pool_event ev = none(POOL_EV_SUBMIT);
+    ev.submission = &sub;
+    give(s, ev);
+    return s->out.job;
+}
+
+static void of_job(struct story *s, enum pool_event_type type, uint32_t job)
+{
+    struct pool_event ev = none(type);
+    ev.job = job;
+    give(s, ev);
+}
+
+static void test_a_job_starts_once_it_is_kept_and_is_forgotten_where_it_cannot_be(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    (void)offer(&s, "n1", 1, 0);
+    uint32_t j = submit_unkept(&s, "j");
+    assert_state(&s, j, POOL_QUEUED);
+    assert_int_equal(s.order_count, 0);
+    uint32_t k = submit_unkept(&s, "k");
+    of_job(&s, POOL_EV_UNKEPT, j);
+    assert_int_equal(pool_find_job(&s.pool, "j"), POOL_NONE);
+    assert_int_equal(s.pool.live_count, 1);
+    of_job(&s, POOL_EV_KEPT, k);
+    assert_state(&s, k, POOL_STARTING);
+    j = submit_unkept(&s, "j"); /* The id is free again. */
+    stop(&s, j, 15);
+    of_job(&s, POOL_EV_UNKEPT, j);
+    assert_state(&s, j, POOL_STOPPED);
+    end(&s);
+}
+
 /* --- nodes that are lost --- */
 
 /* One that runs on n1, which goes; others wait behind it. */
@@ -1017,6 +1064,7 @@ int main(void)
         cmocka_unit_test(test_a_drained_node_takes_nothing_new_until_that_is_taken_back),
         cmocka_unit_test(test_a_drain_is_of_the_host_and_what_a_service_says_is_its_own),
         cmocka_unit_test(test_a_host_comes_back_drained_to_a_successor),
+        cmocka_unit_test(test_a_job_starts_once_it_is_kept_and_is_forgotten_where_it_cannot_be),
         cmocka_unit_test(test_a_job_whose_nodes_are_lost_starts_again_before_all_others),
         cmocka_unit_test(test_a_job_starts_again_three_times_and_more_once_it_ran_for_an_hour),
         cmocka_unit_test(test_a_job_ends_where_its_end_was_nobodys_loss),
