@@ -1,6 +1,7 @@
 """Service mode, the server's side: nodes on offer, the queue, what is asked over HTTP. Nodes are played by hand."""
 import json
 import os
+import re
 import signal
 import sqlite3
 
@@ -180,6 +181,8 @@ def test_a_stopped_job_is_shown_as_stopped(server):
     assert (shown["state"], shown["sentence"]) == ("stopped", "stopped: it was asked to stop")
     _, _, text = server.get("/metrics")
     assert b'muster_jobs{state="stopped"} 1' in text and b'muster_jobs{state="failed"} 0' in text
+    ended = dict(re.findall(rb'muster_jobs_ended_total\{state="(\w+)"\} (\d+)', text))
+    assert ended == {b"succeeded": b"0", b"failed": b"0", b"stopped": b"1"}
     assert ask(server, "POST", f"/v1/jobs/{name}/resume")[0] == 202
     assert server.job(name)["state"] == "failed"  # Of the start before, which the pool has forgotten.
 
