@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "base/date.h"
 
+#define POOL_ENDED_SHOWN 32 /* In status, of those without a round. */
+
 int srv_pool_start(struct srv *s)
 {
     struct srv_pool *sp = mu_zalloc(mu_mem_default(), sizeof *sp);
@@ -496,24 +498,78 @@ static void put_node(struct mu_json *w, const struct pool *p, uint32_t slot)
     mu_json_close(w, '}');
 }
 
-static void put_queued(struct mu_json *w, const struct pool *p, const struct pool_job *j)
+static void
+put_sentence(struct mu_json *w, const char *key, const struct pool *p, const struct pool_job *j)
 {
     struct mu_buf b;
-    char nodes[32];
     mu_buf_init(&b, mu_mem_default());
     pool_sentence(p, j, &b);
+    mu_json_key(w, key);
+    mu_json_strn(w, mu_str_of(b.p, b.n));
+    mu_buf_fini(&b);
+}
+
+static void put_how_many(struct mu_json *w, const struct pool_job *j)
+{
+    char nodes[32];
     (void)snprintf(nodes, sizeof nodes, j->nodes_min == j->nodes_max ? "%u" : "%u:%u", j->nodes_min,
                    j->nodes_max);
+    mu_json_kstr(w, "nodes", nodes);
+}
+
+static void put_queued(struct mu_json *w, const struct pool *p, const struct pool_job *j)
+{
     mu_json_open(w, '{');
     mu_json_kstr(w, "id", j->id);
     mu_json_kstr(w, "name", j->name);
     mu_json_kstr(w, "state", pool_state_name(j->state));
-    mu_json_kstr(w, "nodes", nodes);
-    mu_json_key(w, "waits_for");
-    mu_json_strn(w, mu_str_of(b.p, b.n));
+    put_how_many(w, j);
+    put_sentence(w, "waits_for", p, j);
     jobs_put_time(w, "submitted_at", j->submitted_unix_ms);
     mu_json_close(w, '}');
-    mu_buf_fini(&b);
+}
+
+/* Has no agent of its last start been here? Else status has it among the jobs. */
+static bool has_no_round(const struct srv *s, const struct pool_job *j)
+{
+    struct srv_job *sj = NULL;
+    if (j == NULL || !pool_is_over(j))
+        return false;
+    HASH_FIND_STR(s->by_id, j->id, sj);
+    return sj == NULL || j->started_unix_ms == 0 || sj->job.created_unix_ms < j->started_unix_ms;
+}
+
+/* The last one first. */
+static void put_ended(const struct srv *s, struct mu_json *w)
+{
+    const struct pool *p = &s->pool->pool;
+    const struct pool_job *last[POOL_ENDED_SHOWN];
+    size_t count = 0;
+    for (uint32_t i = 0; p->ended_count > 0 && i < p->job_cap; i++) {
+        const struct pool_job *j = p->jobs[i];
+        if (!has_no_round(s, j) ||
+            (count == MU_COUNT(last) && last[count - 1]->ended_unix_ms >= j->ended_unix_ms))
+            continue;
+        size_t at = count < MU_COUNT(last) ? count++ : count - 1;
+        for (; at > 0 && last[at - 1]->ended_unix_ms < j->ended_unix_ms; at--)
+            last[at] = last[at - 1];
+        last[at] = j;
+    }
+    mu_json_key(w, "ended");
+    mu_json_open(w, '[');
+    for (size_t i = 0; i < count; i++) {
+        mu_json_open(w, '{');
+        mu_json_kstr(w, "id", last[i]->id);
+        mu_json_kstr(w, "name", last[i]->name);
+        mu_json_kstr(w, "state", pool_state_name(last[i]->state));
+        put_how_many(w, last[i]);
+        mu_json_ki64(w, "exit_status", last[i]->exit_status);
+        put_sentence(w, "sentence", p, last[i]);
+        jobs_put_time(w, "submitted_at", last[i]->submitted_unix_ms);
+        jobs_put_time(w, "ended_at", last[i]->ended_unix_ms);
+        mu_json_close(w, '}');
+    }
+    mu_json_close(w, ']');
 }
 
 void srv_pool_put(const struct srv *s, struct mu_json *w)
@@ -540,5 +596,6 @@ void srv_pool_put(const struct srv *s, struct mu_json *w)
     for (uint32_t i = 0; i < p->drain_count; i++)
         mu_json_str(w, p->drains[i].host);
     mu_json_close(w, ']');
+    put_ended(s, w);
     mu_json_close(w, '}');
 }

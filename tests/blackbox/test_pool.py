@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import sqlite3
+import subprocess
 
 import pytest
 
@@ -25,7 +26,7 @@ def pool(server):
 
 
 def test_an_empty_pool_is_shown_as_one(server):
-    assert pool(server) == {"nodes": [], "queue": [], "drained": []}
+    assert pool(server) == {"nodes": [], "queue": [], "drained": [], "ended": []}
 
 
 def test_a_job_runs_and_ends_well(server):
@@ -152,6 +153,39 @@ def test_who_refuses_is_passed_over_until_the_job_fails(server):
         n.placed(n.expect("assign"), 3, text="no folder /srv/train here")
     j = wait_state(server, name, "failed")
     assert j["cause"] == "n2 refused it: no folder /srv/train here" and j["exit_status"] == 1
+
+
+def test_what_ended_without_a_round_is_shown(server):
+    schema = pytest.importorskip("jsonschema", reason="python3-jsonschema is missing")
+    stopped = submit(server, name="stopped")
+    assert ask(server, "POST", f"/v1/jobs/{stopped}/stop")[0] == 202
+    n = Node(server)
+    refused = submit(server, name="refused")
+    n.placed(n.expect("assign"), 3, text="no folder /srv/train here")
+    wait_state(server, refused, "failed")
+    ran = submit(server, name="ran")
+    a = n.run()
+    agent = Agent(server, run_id=ran, nnodes=(1, 1))
+    agent.expect("start", skip=("welcome", "waiting"))
+    agent.started()
+    agent.finished()
+    agent.expect("end")
+    n.placed(a, 2)
+    wait_state(server, ran, "done")
+    s = server.status()
+    with open(os.path.join(os.environ["MUSTER_SOURCE"], "docs", "status.schema.json"), encoding="utf-8") as f:
+        schema.Draft202012Validator(json.load(f)).validate(s)
+    ended = {e["id"]: e for e in s["pool"]["ended"]}
+    assert sorted(ended) == sorted([stopped, refused]) and [j["id"] for j in s["jobs"]] == [ran]
+    assert (ended[stopped]["state"], ended[stopped]["exit_status"], ended[stopped]["sentence"]) == ("stopped", -1, "it was stopped before it began")
+    assert (ended[refused]["state"], ended[refused]["exit_status"]) == ("failed", 1) and "no folder" in ended[refused]["sentence"]
+    for i in range(40):
+        ask(server, "POST", f"/v1/jobs/{submit(server, id=f'w{i}', nnodes=9)}/stop")
+    assert len(pool(server)["ended"]) == 32
+    told = subprocess.run([mulib.program("muster"), "jobs", f"--rdzv=127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=mulib.PATIENCE)
+    assert told.returncode == 0 and "w39" in told.stdout and "it was stopped before it began" in told.stdout and ran in told.stdout, told
+    told = subprocess.run([mulib.program("muster"), "jobs", "--json", f"--rdzv=127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=mulib.PATIENCE)
+    assert len(json.loads(told.stdout)) == 33
 
 
 def test_the_only_node_is_not_asked_again(server):
