@@ -176,6 +176,9 @@ static const struct field untail_fields[] = {CTL_UNTAIL_FIELDS(S, I, L, C)};
 #define MSG struct ctl_output
 static const struct field output_fields[] = {CTL_OUTPUT_FIELDS(S, I, L, C)};
 #undef MSG
+#define MSG struct ctl_undrain
+static const struct field undrain_fields[] = {CTL_UNDRAIN_FIELDS(S, I, L, C)};
+#undef MSG
 #define MSG struct ctl_release
 static const struct field release_fields[] = {CTL_RELEASE_FIELDS(S, I, L, C)};
 #undef MSG

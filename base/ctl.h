@@ -307,6 +307,9 @@
     STR(text, CTL_OUTPUT_BYTES, 0, "one line or a piece of it, without its end")                   \
     INT(end, 0, 1, 0, 0, "1: nothing more comes in this stream")
 
+#define CTL_UNDRAIN_FIELDS(STR, INT, INTS, CAUSE)                                                  \
+    STR(reason, CTL_REASON_BYTES, 0, "why, for people")
+
 #define CTL_RELEASE_FIELDS(STR, INT, INTS, CAUSE)                                                  \
     STR(job, MU_RUN_ID_BYTES, 1, "nothing of this job is left here, its output included")
 
@@ -345,6 +348,7 @@
     X(MORE, more, 'S', "so much more of it has room")                                              \
     X(UNTAIL, untail, 'S', "send no more of it")                                                   \
     X(OUTPUT, output, 'A', "a line of it")                                                         \
+    X(UNDRAIN, undrain, 'S', "you said drain: take jobs again")                                    \
     X(RELEASE, release, 'A', "nothing of that job is left here")
 
 enum ctl_type {

@@ -69,6 +69,14 @@ int pool_undrain_node(struct pool *p, struct pool_node *n, struct mu_err *err)
 {
     if (!n->draining && !pool_host_is_drained(p, n->host))
         return mu_err_set(err, -EALREADY, "%s is not drained", n->host);
+    if (n->leaving && !n->connected)
+        return mu_err_set(err, -EALREADY,
+                          "the service on %s is away, and was told there to take no more jobs: "
+                          "muster undrain %s when it is back, or restart it there (systemctl "
+                          "restart node-agent)",
+                          n->host, n->host);
+    n->undrain = n->leaving;
+    p->drop_due = p->drop_due || n->undrain;
     n->draining = false;
     n->leaving = false;
     drop(p, n->host);

@@ -603,13 +603,16 @@ int pool_step(struct pool *p,
     return 0;
 }
 
-static bool next_drop(struct pool *p, struct pool_action *ret)
+static bool next_of_node(struct pool *p, struct pool_action *ret)
 {
     for (uint32_t i = 0; p->drop_due && i < p->node_cap; i++) {
-        if (p->nodes[i] == NULL || !p->nodes[i]->drop)
+        struct pool_node *n = p->nodes[i];
+        if (n == NULL || (!n->drop && !n->undrain))
             continue;
-        p->nodes[i]->drop = false;
-        *ret = (struct pool_action){.type = POOL_ACT_DROP, .job = POOL_NONE, .node = i};
+        *ret = (struct pool_action){
+            .type = n->drop ? POOL_ACT_DROP : POOL_ACT_UNDRAIN, .job = POOL_NONE, .node = i};
+        n->drop = false;
+        n->undrain = false;
         return true;
     }
     p->drop_due = false;
@@ -618,7 +621,7 @@ static bool next_drop(struct pool *p, struct pool_action *ret)
 
 bool pool_next(struct pool *p, struct pool_action *ret)
 {
-    if (next_drop(p, ret))
+    if (next_of_node(p, ret))
         return true;
     for (; p->dirty != NULL; p->dirty = p->dirty->next_dirty) {
         struct pool_job *j = p->dirty;

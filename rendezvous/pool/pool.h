@@ -130,11 +130,13 @@ struct pool_out {
 
 /* ASSIGN    make the message with pool_assign_message()
  * UNASSIGN  the same with pool_unassign_message()
+ * UNDRAIN   the node's service, which had said drain, is to take jobs again: before any ASSIGN
  * DROP      close the node's connection: it is silent. It is away already.
  * KEEP      the job's row has changed */
 enum pool_action_type {
     POOL_ACT_ASSIGN,
     POOL_ACT_UNASSIGN,
+    POOL_ACT_UNDRAIN,
     POOL_ACT_DROP,
     POOL_ACT_KEEP
 };
@@ -153,6 +155,7 @@ struct pool_node {
     bool known;    /* It has said what it offers; else only jobs of a former life name it. */
     bool draining; /* It takes no new jobs, */
     bool leaving;  /* as its service wants it, or else whoever asked for its host. */
+    bool undrain;  /* UNDRAIN is due. */
     bool reserved; /* Within one pass over the queue: an earlier job may need it. */
     char id[40];
     char host[MU_HOST_BYTES];
@@ -261,7 +264,7 @@ struct pool {
     uint32_t live_count;  /* Jobs that have not ended. */
     uint32_t ended_count; /* And those that have. */
     bool vacant_due;      /* Jobs may have seats that want another node. */
-    bool drop_due;        /* Nodes may have `drop` set. */
+    bool drop_due;        /* Nodes may have `drop` or `undrain` set. */
     size_t spec_bytes;    /* Of all jobs. */
     struct pool_job *queue;
     struct pool_job *dirty;
@@ -281,7 +284,7 @@ void pool_fini(struct pool *p);
 /* Advance by one event. Returns 0, or with nothing changed and a sentence:
  * -ENOSPC    too many nodes, or too many jobs wait
  * -EEXIST    SUBMIT: the id is taken
- * -EALREADY  STOP: it has ended; RESUME: it has not
+ * -EALREADY  STOP: it has ended; RESUME: it has not; UNDRAIN: its service has to say so itself
  * -ENOENT    RESUME: its submission is not known; UNDRAIN: that host is not drained
  * -ENOMEM */
 int pool_step(struct pool *p,

@@ -411,6 +411,7 @@ static enum job_event_type event_of(enum ctl_type t)
     case CTL_MORE:
     case CTL_UNTAIL:
     case CTL_OUTPUT:
+    case CTL_UNDRAIN:
     case CTL_RELEASE:
     case CTL_TYPE_COUNT:
         break;

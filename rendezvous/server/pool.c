@@ -129,6 +129,14 @@ static void carry_out(struct srv *s)
             pool_unassign_message(p, &act, &m);
             srv_pool_say(a, &m);
             break;
+        case POOL_ACT_UNDRAIN:
+            if (a == NULL)
+                break;
+            ctl_init(&m, CTL_UNDRAIN);
+            (void)mu_strcopy(m.u.undrain.reason, sizeof m.u.undrain.reason,
+                             "asked through the server");
+            srv_pool_say(a, &m);
+            break;
         case POOL_ACT_DROP:
             if (a == NULL)
                 break;

@@ -406,6 +406,23 @@ def test_a_drain_survives_a_kill_in_the_same_moment(start_server):
         (server.state_dir / "rdzv.db").unlink()
 
 
+def test_a_node_that_drained_itself_is_told_to_take_jobs_again(server):
+    n = Node(server)
+    n.send("drain", reason="SIGUSR1", timeout_ms=1000)
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "draining", "it leaves")
+    waits = submit(server)
+    code, answer = ask(server, "POST", "/v1/nodes/n1/undrain")
+    assert code == 202 and answer["sentence"] == "n1 takes jobs again", answer
+    n.expect("undrain", skip=())  # Before it is given anything.
+    assert n.expect("assign", skip=())["job"] == waits
+    n.send("drain", reason="SIGUSR1", timeout_ms=1000)
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "draining", "it leaves")
+    n.close()
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "away", "away")
+    code, answer = ask(server, "POST", "/v1/nodes/n1/undrain")
+    assert code == 409 and "when it is back, or restart it there" in answer["error"], answer
+
+
 def test_what_a_service_says_of_itself_ends_with_it(start_server):
     server = start_server(*CALM)
     n = Node(server)

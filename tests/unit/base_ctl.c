@@ -177,6 +177,11 @@ static const struct row rows[] = {
     CTL_OUTPUT_FIELDS(S, I, L, C)
 #undef THIS
 #undef MEMBER
+#define THIS CTL_UNDRAIN
+#define MEMBER undrain
+    CTL_UNDRAIN_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
 #define THIS CTL_RELEASE
 #define MEMBER release
     CTL_RELEASE_FIELDS(S, I, L, C)

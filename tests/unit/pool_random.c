@@ -143,7 +143,7 @@ static void carry_out(struct world *w)
                 r->ending = true;
             else
                 post(w, at, m.u.unassign.job, (uint32_t)m.u.unassign.attempt, 2, 143);
-        } else {
+        } else if (a.type == POOL_ACT_DROP) {
             n->slot = POOL_NONE;
         }
     }
