@@ -374,13 +374,16 @@ int pool_job_resume(struct pool *p, struct pool_job *j, struct mu_err *err)
 static void judge_by_statuses(struct pool_job *j)
 {
     const struct pool_seat *bad = NULL;
+    uint32_t asked = j->stop ? 128 + (uint32_t)j->signo : 0;
+    bool as_asked = false;
     for (uint32_t i = 0; i < j->seat_count; i++) {
         const struct pool_seat *s = &j->seats[i];
         if (s->state == POOL_SEAT_ENDED && s->status != 0 &&
             (bad == NULL || s->ended_ns < bad->ended_ns))
             bad = s;
+        as_asked = as_asked || (asked > 0 && s->state == POOL_SEAT_ENDED && s->status == asked);
     }
-    j->exit_status = bad != NULL ? (int32_t)bad->status : 0;
+    j->exit_status = as_asked ? (int32_t)asked : bad != NULL ? (int32_t)bad->status : 0;
     if (j->cause[0] == '\0' && bad != NULL)
         (void)snprintf(j->cause, sizeof j->cause, "the agent on %s ended with status %u", bad->host,
                        bad->status);
@@ -395,8 +398,8 @@ static void finish(struct pool *p, struct pool_job *j)
         lost = lost || j->seats[i].state == POOL_SEAT_LOST || j->seats[i].state == POOL_SEAT_VACANT;
     if (j->verdict == POOL_SUCCEEDED)
         j->exit_status = 0;
-    else if (j->exit_status < 0)
-        judge_by_statuses(j);
+    else if (j->exit_status < 0 || (j->stop && j->verdict == POOL_NODES_GONE))
+        judge_by_statuses(j); /* Agents that are killed at once are lost to the rendezvous. */
     bool well = j->verdict == POOL_SUCCEEDED ||
                 (j->verdict == POOL_UNDECIDED && j->exit_status == 0 && !lost);
     if (!well && j->exit_status <= 0)

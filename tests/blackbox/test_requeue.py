@@ -125,6 +125,20 @@ def test_a_killed_service_is_a_lost_node_and_a_killed_agent_is_not(cluster):
     assert j["attempt"] == 2 and j["exit_status"] != 0 and m.end() != 0
 
 
+def test_a_job_that_is_killed_on_request_ends_with_137(cluster):
+    worker = script(cluster.folder, "worker", WORKER)
+    cluster.service(), cluster.service()
+    m = cluster.run("--nnodes=2", "--", str(worker))
+    name = named(m)
+    wait_state(cluster.server, name, "running")
+    m.out.wait("start on")
+    stop = Muster(cluster.server, "stop", name, "--signal", "SIGKILL", "--wait")
+    assert stop.end() == 0, stop.err.text()
+    j = job(cluster.server, name)
+    assert (j["state"], j["exit_status"], j["attempt"]) == ("stopped", 137, 1), j
+    assert m.end() == 137, m.err.text()
+
+
 def test_who_does_not_want_that_says_so(cluster):
     worker = script(cluster.folder, "worker", WORKER)
     s = cluster.service()

@@ -451,6 +451,34 @@ static void test_a_job_that_was_told_to_stop_ends_with_that_signal(void **state)
     end(&s);
 }
 
+/* The agents are killed, and what the rendezvous sees of that is a node that was lost. */
+static void test_a_job_that_was_killed_on_request_ends_with_that_signal(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, false);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t n2 = offer(&s, "n2", 1, 0);
+    uint32_t j = submit(&s, "j", 2, 2, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    placed(&s, n2, "j", 1, 1, 0);
+    stop(&s, j, 9);
+    nodes_gone(&s, j);
+    placed(&s, n1, "j", 1, 2, 1); /* It saw the other one go, first. */
+    placed(&s, n2, "j", 1, 2, 137);
+    assert_state(&s, j, POOL_STOPPED);
+    assert_int_equal(s.pool.jobs[j]->exit_status, 137);
+    uint32_t k = submit(&s, "k", 1, 1, 1, -1);
+    placed(&s, n1, "k", 1, 1, 0);
+    stop(&s, k, 9);
+    nodes_gone(&s, k);
+    of_node(&s, POOL_EV_AWAY, n1); /* It says nothing any more. */
+    pass(&s, 4);
+    assert_state(&s, k, POOL_STOPPED);
+    assert_int_equal(s.pool.jobs[k]->exit_status, 137);
+    end(&s);
+}
+
 static void test_who_refuses_is_passed_over_and_in_the_end_the_job_fails(void **state)
 {
     struct story s;
@@ -1053,6 +1081,7 @@ int main(void)
         cmocka_unit_test(test_a_verdict_beats_statuses_and_agents_that_stay_are_ended),
         cmocka_unit_test(test_stop_and_resume),
         cmocka_unit_test(test_a_job_that_was_told_to_stop_ends_with_that_signal),
+        cmocka_unit_test(test_a_job_that_was_killed_on_request_ends_with_that_signal),
         cmocka_unit_test(test_who_refuses_is_passed_over_and_in_the_end_the_job_fails),
         cmocka_unit_test(test_who_refuses_is_not_asked_again_while_another_is_busy),
         cmocka_unit_test(test_a_job_of_many_nodes_fails_when_too_few_have_not_refused_it),
