@@ -179,6 +179,9 @@ static const struct field output_fields[] = {CTL_OUTPUT_FIELDS(S, I, L, C)};
 #define MSG struct ctl_caught
 static const struct field caught_fields[] = {CTL_CAUGHT_FIELDS(S, I, L, C)};
 #undef MSG
+#define MSG struct ctl_undrain
+static const struct field undrain_fields[] = {CTL_UNDRAIN_FIELDS(S, I, L, C)};
+#undef MSG
 #define MSG struct ctl_release
 static const struct field release_fields[] = {CTL_RELEASE_FIELDS(S, I, L, C)};
 #undef MSG

@@ -310,6 +310,9 @@
 #define CTL_CAUGHT_FIELDS(STR, INT, INTS, CAUSE)                                                   \
     INT(stream, 1, UINT32_MAX, 1, 1, "the stream, which is one that follows")
 
+#define CTL_UNDRAIN_FIELDS(STR, INT, INTS, CAUSE)                                                  \
+    STR(reason, CTL_REASON_BYTES, 0, "why, for people")
+
 #define CTL_RELEASE_FIELDS(STR, INT, INTS, CAUSE)                                                  \
     STR(job, MU_RUN_ID_BYTES, 1, "nothing of this job is left here, its output included")
 
@@ -349,6 +352,7 @@
     X(UNTAIL, untail, 'S', "send no more of it")                                                   \
     X(OUTPUT, output, 'A', "a line of it")                                                         \
     X(CAUGHT, caught, 'A', "all of it that was there is sent: what follows is as it is written")   \
+    X(UNDRAIN, undrain, 'S', "you said drain: take jobs again")                                    \
     X(RELEASE, release, 'A', "nothing of that job is left here")
 
 enum ctl_type {

@@ -28,6 +28,7 @@
 #define RETRY_MAX_NS S(2)
 #define SAY_FIRST_NS S(5)
 #define SAY_MAX_NS S(60)
+#define LOOK_MAX_NS S(10)          /* Whether one that had written something starts again. */
 #define AGAIN_BYTES_MAX (64 << 20) /* What was shown may come again as a whole. */
 #define SLACK_MS 60000             /* Between the clocks of the server and the nodes. */
 #define LINE_BYTES_MAX (1 << 20)   /* A server's line; longer is none. */
@@ -52,6 +53,7 @@ struct follow {
     int64_t pause_ns;
     int64_t say_ns; /* When it is asked why nothing happens. */
     int64_t say_pause_ns;
+    int64_t requeues; /* Starts that the server made by itself, as said. */
     int signal_fd;
     int signals; /* How many came. */
     int signo;
@@ -367,19 +369,23 @@ static void say_why(struct follow *f, int64_t now)
 {
     struct mu_err err = {0};
     bool idle = f->shown_count == 0 || f->signals > 0;
-    if (now < f->say_ns || f->w->on_signal == CLI_LEAVES || !idle || f->ended)
+    int64_t most_ns = idle ? SAY_MAX_NS : LOOK_MAX_NS;
+    if (now < f->say_ns || f->w->on_signal == CLI_LEAVES || f->ended)
         return;
     f->say_ns = now + f->say_pause_ns;
-    f->say_pause_ns = f->say_pause_ns * 2 < SAY_MAX_NS ? f->say_pause_ns * 2 : SAY_MAX_NS;
+    f->say_pause_ns = f->say_pause_ns * 2 < most_ns ? f->say_pause_ns * 2 : most_ns;
     if (f->away_ns != 0)
         return; /* That is said elsewhere. */
     MU_CLEANUP(cli_cjsonp) cJSON *job = cli_ask_job(f->w->http, f->w->o, f->w->id, &err);
     const char *state = cli_text(job, "state");
+    int64_t requeues = cli_number(job, "requeues", 0);
     bool waits = strcmp(state, "queued") == 0 || strcmp(state, "starting") == 0;
+    bool again = requeues > f->requeues;
+    f->requeues = job != NULL ? requeues : f->requeues;
     MU_CLEANUP(mu_buf_fini) struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
     cli_add_state(&b, state, cli_text(job, "sentence"));
-    if (job != NULL && (waits || f->signals > 0))
+    if (job != NULL && (again || waits || f->signals > 0))
         cli_say(f->w->o, "job %s%.400s", f->w->id, mu_buf_cstr(&b));
 }
 

@@ -157,6 +157,7 @@ static const struct option options[] = {
     {"name", 0, "NAME", cli_set_name, "for run: what the job's id begins with; default the program's name", OF(RUN)},
     {"cwd", 0, "DIR", cli_set_cwd, "for run: the folder in which workers start; default this one", OF(RUN)},
     {"env", 0, "K[=V]", cli_set_env, "for run: a variable of the workers, without V as it is here; may be given again", OF(RUN)},
+    {"no-requeue", 0, NULL, cli_set_no_requeue, "for run: end the job where its nodes are lost; else it starts again by itself", OF(RUN)},
     {"detach", 'd', NULL, cli_set_detach, "for run and resume: print the job's id alone, and return", OF(RUN) | OF(RESUME)},
     {"hosts", 0, "HOST,...", cli_set_hosts, "for run: without a service, by ssh to these hosts; the first is where the nodes meet. A --token-file must be on each of them under the same path", OF(RUN)},
     {"hostfile", 0, "FILE", cli_set_hostfile, "for run: the same, hosts from a file, one a line", OF(RUN)},

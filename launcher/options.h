@@ -74,6 +74,7 @@ struct cli_run {
     const char *hostfile; /* Likewise. */
     const char *agent;    /* The node-agent there; NULL: by PATH. */
     bool detach;
+    bool no_requeue;
 };
 
 /* muster logs and attach. */

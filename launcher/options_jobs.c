@@ -108,6 +108,14 @@ int cli_set_detach(struct cli_options *o, const char *text, struct mu_err *err)
     return 0;
 }
 
+int cli_set_no_requeue(struct cli_options *o, const char *text, struct mu_err *err)
+{
+    (void)text;
+    (void)err;
+    o->run.no_requeue = true;
+    return 0;
+}
+
 int cli_set_hosts(struct cli_options *o, const char *text, struct mu_err *err)
 {
     (void)err;
@@ -235,6 +243,10 @@ static int check_run(const struct cli_options *o, struct mu_err *err)
         return mu_err_set(err, -EINVAL,
                           "--detach does not go with hosts: nobody is there to keep the job; start "
                           "node-agent --service on the hosts, and muster run submits it");
+    if (by_ssh && r->no_requeue)
+        return mu_err_set(err, -EINVAL,
+                          "--no-requeue does not go with hosts: a job there is no pool's, and "
+                          "starts again by hand alone");
     if (by_ssh && r->gpus >= 0)
         return mu_err_set(err, -EINVAL,
                           "--gpus-per-node does not go with hosts: workers there see "

@@ -10,8 +10,9 @@
 typedef int cli_set_fn(struct cli_options *o, const char *text, struct mu_err *err);
 
 cli_set_fn cli_set_nnodes, cli_set_nproc, cli_set_gpus, cli_set_name, cli_set_cwd, cli_set_env,
-    cli_set_detach, cli_set_hosts, cli_set_hostfile, cli_set_agent, cli_set_follow, cli_set_rank,
-    cli_set_host, cli_set_since, cli_set_lines, cli_set_signal, cli_set_grace, cli_set_wait;
+    cli_set_detach, cli_set_no_requeue, cli_set_hosts, cli_set_hostfile, cli_set_agent,
+    cli_set_follow, cli_set_rank, cli_set_host, cli_set_since, cli_set_lines, cli_set_signal,
+    cli_set_grace, cli_set_wait;
 
 void cli_options_jobs_init(struct cli_options *o);
 

@@ -420,6 +420,20 @@ add_queued(struct cli_table *t, const struct mu_mem *mem, const cJSON *answer, c
     cli_cell(t, CLI_PLAIN, cli_text(q, "waits_for"));
 }
 
+/* One that ended before its agents had met. */
+static void
+add_ended(struct cli_table *t, const struct mu_mem *mem, const cJSON *answer, const cJSON *job)
+{
+    cli_cell(t, CLI_BOLD, cli_text(job, "id"));
+    cell_state(t, cli_text(job, "state"));
+    cli_cell(t, CLI_DIM, "-");
+    cli_cell(t, CLI_DIM, "-");
+    cli_cell(t, CLI_PLAIN, "");
+    cli_cell(t, CLI_DIM, "-");
+    cell_age(t, mem, cli_age_ms(answer, job, "submitted_at"));
+    cli_cell(t, CLI_PLAIN, cli_text(job, "sentence"));
+}
+
 /* Nothing but heads would be there: a person is told so, a program gets nothing. */
 static void say_nothing(struct mu_buf *out,
                         struct cli_table *t,
@@ -466,6 +480,12 @@ void cli_page_jobs(struct mu_buf *out, const cJSON *answer, const struct cli_sty
     for (const cJSON *q = cli_queued_next(answer, NULL); t != NULL && q != NULL;
          q = cli_queued_next(answer, q), rows++)
         add_queued(t, out->mem, answer, q);
+    if (t != NULL)
+        cJSON_ArrayForEach(job, cli_list(cli_object(answer, "pool"), "ended"))
+        {
+            add_ended(t, out->mem, answer, job);
+            rows++;
+        }
     if (rows > 0 || t == NULL)
         finish(out, t, style);
     else

@@ -117,6 +117,33 @@ static void draw_queue(struct mu_buf *out, const cJSON *answer, const struct cli
     cli_table_free(t);
 }
 
+/* Whoever is drained and on offer stands among the nodes. */
+static bool is_here(const cJSON *answer, const char *host)
+{
+    const cJSON *node = NULL;
+    cJSON_ArrayForEach(node, cli_list(cli_object(answer, "pool"), "nodes"))
+    {
+        if (strcmp(cli_text(node, "host"), host) == 0 &&
+            strcmp(cli_text(node, "state"), "away") != 0)
+            return true;
+    }
+    return false;
+}
+
+static void draw_drained(struct mu_buf *out, const cJSON *answer)
+{
+    const cJSON *host = NULL;
+    int n = 0;
+    cJSON_ArrayForEach(host, cli_list(cli_object(answer, "pool"), "drained"))
+    {
+        if (!cJSON_IsString(host) || is_here(answer, host->valuestring))
+            continue;
+        (void)mu_buf_adds(out, n++ > 0 ? ", " : "\ndrained and not here: ");
+        cli_add_plain(out, host->valuestring);
+    }
+    (void)mu_buf_adds(out, n > 0 ? "; muster undrain NODE takes that back\n" : "");
+}
+
 void cli_page_pool(struct mu_buf *out, const cJSON *answer, const struct cli_style *style)
 {
     struct mu_buf b;
@@ -126,6 +153,7 @@ void cli_page_pool(struct mu_buf *out, const cJSON *answer, const struct cli_sty
     } else {
         draw_nodes(&b, answer, style);
         draw_queue(&b, answer, style);
+        draw_drained(&b, answer);
     }
     cli_add_cut(out, style, mu_buf_cstr(&b));
     out->oom = out->oom || b.oom;

@@ -27,6 +27,11 @@ static bool add_jobs(cJSON *list, const cJSON *answer)
     for (const cJSON *q = cli_queued_next(answer, NULL); q != NULL; q = cli_queued_next(answer, q))
         if (add_copy(list, q) == NULL)
             return false;
+    cJSON_ArrayForEach(job, cli_list(cli_object(answer, "pool"), "ended"))
+    {
+        if (add_copy(list, job) == NULL)
+            return false;
+    }
     return true;
 }
 

@@ -121,6 +121,8 @@ int cli_submission(struct mu_buf *b, const struct cli_submission *s, struct mu_e
     if (run->name != NULL)
         mu_json_kstr(&w, "name", run->name);
     add_agent_args(&w, run);
+    if (run->no_requeue)
+        mu_json_kbool(&w, "requeue", false);
     mu_json_kstr(&w, "submitter", s->submitter);
     mu_json_close(&w, '}');
     if (r == 0 && b->oom)

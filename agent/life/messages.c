@@ -146,6 +146,7 @@ void life_message(const struct life *l, const struct life_action *a, struct ctl_
     case CTL_UNTAIL:
     case CTL_OUTPUT:
     case CTL_CAUGHT:
+    case CTL_UNDRAIN:
     case CTL_RELEASE:
     case CTL_TYPE_COUNT:
         MU_ASSERT(a->msg == CTL_HELLO); /* No: an agent does not say this. */

@@ -346,6 +346,14 @@ static void on_drain(struct svc_book *b, struct svc_out *out)
             put(out, SVC_ACT_SIGNAL, i)->signo = DRAINS;
 }
 
+/* One that ends takes none, whatever is asked. */
+static void on_undrain(struct svc_book *b, struct svc_out *out)
+{
+    b->draining = false;
+    if (b->stopping)
+        put(out, SVC_ACT_DRAINS, -1);
+}
+
 static void on_stop(struct svc_book *b, int64_t now_ns, struct svc_out *out)
 {
     enum {
@@ -388,6 +396,9 @@ int svc_step(struct svc_book *b, int64_t now_ns, const struct svc_event *ev, str
         return 0;
     case SVC_EV_DRAIN:
         on_drain(b, out);
+        return 0;
+    case SVC_EV_UNDRAIN:
+        on_undrain(b, out);
         return 0;
     case SVC_EV_STOP:
         on_stop(b, now_ns, out);

@@ -56,6 +56,7 @@ enum svc_event_type {
     SVC_EV_ANSWER,   /* seq: the server has answered this beat. */
     SVC_EV_GONE,     /* job: no output of it is left here. */
     SVC_EV_DRAIN,    /* Take no more; the agents here leave in order. */
+    SVC_EV_UNDRAIN,  /* Take jobs again; the agents here leave all the same. */
     SVC_EV_STOP,     /* The service is to end. */
     SVC_EV_DEADLINE
 };

@@ -273,9 +273,9 @@ static bool carry_out(struct service *s, const struct svc_action *a)
 
 static void step(struct service *s, const struct svc_event *ev)
 {
-    static const char *const names[] = {"ASSIGN",   "FAILED",  "EXITED", "EMPTY",
-                                        "UNASSIGN", "WELCOME", "LOST",   "ANSWER",
-                                        "GONE",     "DRAIN",   "STOP",   "DEADLINE"};
+    static const char *const names[] = {"ASSIGN",  "FAILED", "EXITED",  "EMPTY", "UNASSIGN",
+                                        "WELCOME", "LOST",   "ANSWER",  "GONE",  "DRAIN",
+                                        "UNDRAIN", "STOP",   "DEADLINE"};
     int r = svc_step(&s->book, mu_now_ns(), ev, &s->out);
     if (r < 0)
         mu_log(MU_WARN, "service.unexpected", "ev=%s entry=%d", names[ev->type], (int)ev->entry);
@@ -456,6 +456,13 @@ static void on_refused(struct service *s, const struct ctl_refused *r)
     (void)snprintf(s->trouble, sizeof s->trouble, "the server refuses this node");
 }
 
+static void undrain(struct service *s)
+{
+    mu_log(MU_INFO, "service.undrain", "jobs=%u", svc_live_count(&s->book));
+    step(s, &(struct svc_event){.type = SVC_EV_UNDRAIN});
+    tell_status(s, "");
+}
+
 static void take_message(struct service *s, const struct ctl_msg *m)
 {
     if (m->type == CTL_WELCOME)
@@ -474,6 +481,8 @@ static void take_message(struct service *s, const struct ctl_msg *m)
                                     .attempt = (uint32_t)m->u.unassign.attempt,
                                     .signo = (int)m->u.unassign.signo,
                                     .grace_ns = m->u.unassign.grace_ms * MU_NS_PER_MS});
+    else if (m->type == CTL_UNDRAIN)
+        undrain(s);
     else if (m->type == CTL_TAIL)
         tails_begin(&s->tails, &m->u.tail);
     else if (m->type == CTL_MORE)

@@ -69,7 +69,10 @@ void pool_job_move(struct pool *p, struct pool_job *j, enum pool_job_state to)
                            [POOL_STOPPING] = true,
                            [POOL_DONE] = true,
                            [POOL_FAILED] = true},
-        [POOL_RUNNING] = {[POOL_STOPPING] = true, [POOL_DONE] = true, [POOL_FAILED] = true},
+        [POOL_RUNNING] = {[POOL_QUEUED] = true, /* It starts again. */
+                          [POOL_STOPPING] = true,
+                          [POOL_DONE] = true,
+                          [POOL_FAILED] = true},
         [POOL_STOPPING] = {[POOL_STOPPED] = true, [POOL_DONE] = true},
         [POOL_STOPPED] = {[POOL_QUEUED] = true},
         [POOL_DONE] = {[POOL_QUEUED] = true},
@@ -249,6 +252,8 @@ int pool_job_submit(struct pool *p,
     j->nodes_max = s->nodes_max;
     j->nproc = s->nproc;
     j->gpus = s->gpus;
+    j->no_requeue = s->no_requeue;
+    j->unkept = s->unkept;
     j->order = ++p->orders;
     j->submitted_unix_ms = p->unix_ms;
     pool_job_enqueue(p, j);
@@ -327,6 +332,22 @@ int pool_job_stop(
     return 0;
 }
 
+void pool_job_wait_anew(struct pool *p, struct pool_job *j)
+{
+    j->refusals = 0;
+    for (uint32_t i = 0; i < MU_POOL_REFUSALS_MAX; i++)
+        j->avoid[i] = POOL_NONE;
+    j->verdict = POOL_UNDECIDED;
+    j->exit_status = -1;
+    j->cause[0] = '\0';
+    j->stop = false;
+    j->met = false;
+    j->started_unix_ms = 0;
+    j->ended_unix_ms = 0;
+    pool_job_move(p, j, POOL_QUEUED);
+    pool_job_enqueue(p, j);
+}
+
 int pool_job_resume(struct pool *p, struct pool_job *j, struct mu_err *err)
 {
     if (!pool_is_over(j))
@@ -341,18 +362,9 @@ int pool_job_resume(struct pool *p, struct pool_job *j, struct mu_err *err)
         return mu_err_set(err, -ENOSPC, "%d jobs wait or run already: try again later",
                           MU_POOL_JOBS_MAX);
     j->order = ++p->orders;
-    j->refusals = 0;
-    for (uint32_t i = 0; i < MU_POOL_REFUSALS_MAX; i++)
-        j->avoid[i] = POOL_NONE;
-    j->verdict = POOL_UNDECIDED;
-    j->exit_status = -1;
-    j->cause[0] = '\0';
-    j->stop = false;
-    j->met = false;
-    j->started_unix_ms = 0;
-    j->ended_unix_ms = 0;
-    pool_job_move(p, j, POOL_QUEUED);
-    pool_job_enqueue(p, j);
+    j->requeues = 0;
+    j->lost[0] = '\0';
+    pool_job_wait_anew(p, j);
     return 0;
 }
 
@@ -362,13 +374,16 @@ int pool_job_resume(struct pool *p, struct pool_job *j, struct mu_err *err)
 static void judge_by_statuses(struct pool_job *j)
 {
     const struct pool_seat *bad = NULL;
+    uint32_t asked = j->stop ? 128 + (uint32_t)j->signo : 0;
+    bool as_asked = false;
     for (uint32_t i = 0; i < j->seat_count; i++) {
         const struct pool_seat *s = &j->seats[i];
         if (s->state == POOL_SEAT_ENDED && s->status != 0 &&
             (bad == NULL || s->ended_ns < bad->ended_ns))
             bad = s;
+        as_asked = as_asked || (asked > 0 && s->state == POOL_SEAT_ENDED && s->status == asked);
     }
-    j->exit_status = bad != NULL ? (int32_t)bad->status : 0;
+    j->exit_status = as_asked ? (int32_t)asked : bad != NULL ? (int32_t)bad->status : 0;
     if (j->cause[0] == '\0' && bad != NULL)
         (void)snprintf(j->cause, sizeof j->cause, "the agent on %s ended with status %u", bad->host,
                        bad->status);
@@ -377,12 +392,14 @@ static void judge_by_statuses(struct pool_job *j)
 static void finish(struct pool *p, struct pool_job *j)
 {
     bool lost = false;
+    if (pool_job_starts_again(p, j))
+        return;
     for (uint32_t i = 0; i < j->seat_count; i++)
         lost = lost || j->seats[i].state == POOL_SEAT_LOST || j->seats[i].state == POOL_SEAT_VACANT;
     if (j->verdict == POOL_SUCCEEDED)
         j->exit_status = 0;
-    else if (j->exit_status < 0)
-        judge_by_statuses(j);
+    else if (j->exit_status < 0 || (j->stop && j->verdict == POOL_NODES_GONE))
+        judge_by_statuses(j); /* Agents that are killed at once are lost to the rendezvous. */
     bool well = j->verdict == POOL_SUCCEEDED ||
                 (j->verdict == POOL_UNDECIDED && j->exit_status == 0 && !lost);
     if (!well && j->exit_status <= 0)

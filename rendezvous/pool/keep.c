@@ -41,6 +41,9 @@ int pool_save(const struct pool *p,
     ret->place = (int64_t)j->order;
     ret->refusals = j->refusals;
     ret->met = j->met;
+    ret->no_requeue = j->no_requeue;
+    ret->requeues = j->requeues;
+    memcpy(ret->lost, j->lost, sizeof ret->lost);
     ret->verdict = j->verdict;
     ret->exit_status = j->exit_status;
     memcpy(ret->cause, j->cause, sizeof ret->cause);
@@ -203,6 +206,9 @@ static void fill(struct pool_job *j, const struct pool_row *row)
     j->refusals =
         row->refusals < MU_POOL_REFUSALS_MAX ? (uint32_t)row->refusals : MU_POOL_REFUSALS_MAX;
     j->met = row->met != 0;
+    j->no_requeue = row->no_requeue != 0;
+    j->requeues = (uint32_t)row->requeues;
+    memcpy(j->lost, row->lost, sizeof j->lost);
     j->verdict = (enum pool_verdict)row->verdict;
     j->exit_status = (int32_t)row->exit_status;
     memcpy(j->cause, row->cause, sizeof j->cause);

@@ -9,6 +9,9 @@
 #include "base/limits.h"
 #include "base/str.h"
 
+#define POOL_REQUEUES_MAX 3
+#define POOL_LOST_BYTES 320
+
 /* INT(name, min, max), STR(name, bytes with its NUL), BIG(name): a text of any size. */
 #define POOL_ROW_FIELDS(INT, STR, BIG)                                                             \
     STR(id, MU_RUN_ID_BYTES)                                                                       \
@@ -22,7 +25,7 @@
     INT(place, 0, INT64_MAX) /* In the queue. */                                                   \
     INT(refusals, 0, MU_POOL_REFUSALS_MAX + 1)                                                     \
     INT(met, 0, 1)                                                                                 \
-    INT(verdict, 0, 2)                                                                             \
+    INT(verdict, 0, 3)                                                                             \
     INT(exit_status, -1, 255)                                                                      \
     STR(cause, MU_MESSAGE_BYTES)                                                                   \
     INT(stop, 0, 1)                                                                                \
@@ -31,6 +34,9 @@
     INT(submitted_unix_ms, 0, INT64_MAX)                                                           \
     INT(started_unix_ms, 0, INT64_MAX)                                                             \
     INT(ended_unix_ms, 0, INT64_MAX)                                                               \
+    INT(no_requeue, 0, 1)                                                                          \
+    INT(requeues, 0, POOL_REQUEUES_MAX)                                                            \
+    STR(lost, POOL_LOST_BYTES)                                                                     \
     BIG(spec)  /* Empty: not known. */                                                             \
     BIG(seats) /* A line each: node id, state, status, held, GPUs, host. */                        \
     BIG(past)  /* Ids of nodes, a blank behind each. */
@@ -40,9 +46,18 @@ struct pool_row {
 #define POOL_ROW_STR(name, bytes) char name[bytes];
 #define POOL_ROW_BIG(name) struct mu_str name;
     POOL_ROW_FIELDS(POOL_ROW_INT, POOL_ROW_STR, POOL_ROW_BIG)
+};
+
+/* A host that is drained: the same. */
+#define POOL_DRAIN_ROW_FIELDS(INT, STR)                                                            \
+    STR(host, MU_HOST_BYTES)                                                                       \
+    INT(since_unix_ms, 0, INT64_MAX)
+
+struct pool_drain_row {
+    POOL_DRAIN_ROW_FIELDS(POOL_ROW_INT, POOL_ROW_STR)
+};
 #undef POOL_ROW_INT
 #undef POOL_ROW_STR
 #undef POOL_ROW_BIG
-};
 
 #endif

@@ -172,7 +172,7 @@ static void forget_refusals(struct pool_job *j)
 static bool place(struct pool *p, struct pool_job *j)
 {
     uint32_t most = j->nodes_max < p->node_cap ? j->nodes_max : p->node_cap;
-    if (j->nodes_min > p->node_count)
+    if (j->unkept || j->nodes_min > p->node_count)
         return false;
     for (uint32_t i = 0; i < j->seat_count; i++)
         if (j->seats[i].held)

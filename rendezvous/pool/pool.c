@@ -29,6 +29,7 @@ void pool_fini(struct pool *p)
     mu_mem_free(p->mem, p->jobs);
     mu_mem_free(p->mem, p->nodes);
     mu_mem_free(p->mem, p->candidates);
+    mu_mem_free(p->mem, p->drains);
     *p = (struct pool){0};
 }
 
@@ -165,7 +166,7 @@ static int set_capacity(struct pool *p, uint32_t slot, const struct ctl_offer *m
     return 0;
 }
 
-/* A service that was started anew on a host is another node; what was asked of the host stays. */
+/* A service that was started anew on a host is another node. */
 static void succeed(struct pool *p, uint32_t slot)
 {
     struct pool_node *n = p->nodes[slot];
@@ -173,7 +174,6 @@ static void succeed(struct pool *p, uint32_t slot)
         struct pool_node *old = p->nodes[i];
         if (i == slot || old == NULL || old->connected || strcmp(old->host, n->host) != 0)
             continue;
-        n->draining = n->draining || old->draining;
         if (old->seats == 0)
             node_free(p, i);
     }
@@ -185,6 +185,7 @@ on_offer(struct pool *p, const struct pool_event *ev, struct pool_out *out, stru
     const struct ctl_offer *m = &ev->msg->u.offer;
     uint32_t slot = pool_node_find(p, m->node);
     bool fresh = slot == POOL_NONE;
+    bool first = fresh || !p->nodes[slot]->known;
     if (fresh)
         slot = pool_node_new(p, m->node, err);
     if (slot == POOL_NONE)
@@ -203,6 +204,7 @@ on_offer(struct pool *p, const struct pool_event *ev, struct pool_out *out, stru
     n->connected = true;
     n->lost = false;
     n->drop = false;
+    n->draining = n->draining || (first && pool_host_is_drained(p, n->host));
     n->reported = false;
     n->strays = 0;
     n->heard_ns = p->now_ns;
@@ -297,9 +299,10 @@ static void refuse(struct pool *p, struct pool_job *j, struct pool_seat *s, cons
     char shown[MU_MESSAGE_BYTES];
     (void)snprintf(shown, sizeof shown, "%.200s refused it: %.280s", n->host,
                    text[0] != '\0' ? text : "it did not say why");
-    if (j->refusals < MU_POOL_REFUSALS_MAX)
+    bool past = pool_is_over(j) || j->state == POOL_QUEUED; /* Of a start that is behind it. */
+    if (!past && j->refusals < MU_POOL_REFUSALS_MAX)
         j->avoid[j->refusals] = s->node;
-    j->refusals++;
+    j->refusals += !past;
     pool_seat_release(p, j, s);
     s->state = POOL_SEAT_VACANT;
     s->assign_due = false;
@@ -307,7 +310,7 @@ static void refuse(struct pool *p, struct pool_job *j, struct pool_seat *s, cons
     p->vacant_due = true;
     j->keep_due = true;
     pool_job_dirty(p, j);
-    if (pool_is_over(j))
+    if (past)
         return;
     (void)snprintf(j->cause, sizeof j->cause, "%s", shown);
     if (!j->stop && (j->refusals > MU_POOL_REFUSALS_MAX ||
@@ -336,7 +339,8 @@ static void on_placed(struct pool *p, const struct pool_event *ev)
     if (m->state == 3) {
         refuse(p, j, s, m->text);
     } else if (m->state == 2) {
-        if (m->text[0] != '\0' && m->status != 0 && j->cause[0] == '\0' && !pool_is_over(j))
+        if (m->text[0] != '\0' && m->status != 0 && j->cause[0] == '\0' && !pool_is_over(j) &&
+            j->state != POOL_QUEUED)
             (void)snprintf(j->cause, sizeof j->cause, "%.200s: %.280s", s->host, m->text);
         seat_ended(p, j, s, (uint32_t)m->status);
     } else {
@@ -416,7 +420,7 @@ static void on_verdict(struct pool *p, struct pool_job *j, const struct pool_eve
     if (j->state == POOL_QUEUED || pool_is_over(j) || j->verdict != POOL_UNDECIDED ||
         ev->begun_unix_ms < j->started_unix_ms)
         return; /* Of an earlier start. */
-    j->verdict = ev->success ? POOL_SUCCEEDED : POOL_FAILED_SO;
+    j->verdict = ev->success ? POOL_SUCCEEDED : ev->nodes_gone ? POOL_NODES_GONE : POOL_FAILED_SO;
     j->verdict_ns = p->now_ns;
     j->exit_status = ev->success ? 0 : ev->exit_status;
     (void)snprintf(j->cause, sizeof j->cause, "%s", ev->text != NULL ? ev->text : "");
@@ -499,16 +503,6 @@ void pool_hear_anew(struct pool *p, int64_t now_ns)
 
 /* --- a step --- */
 
-static int drain(struct pool *p, struct pool_node *n, bool on, struct mu_err *err)
-{
-    if (n->draining == on)
-        return mu_err_set(err, -EALREADY, on ? "%s is being drained already" : "%s is not drained",
-                          n->host);
-    n->draining = on;
-    p->moved = true;
-    return 0;
-}
-
 static int handle(struct pool *p,
                   const struct pool_event *ev,
                   struct pool_job *j,
@@ -535,6 +529,15 @@ static int handle(struct pool *p,
         r = pool_job_submit(p, ev->submission, &j, err);
         out->job = r == 0 ? j->slot : POOL_NONE;
         break;
+    case POOL_EV_KEPT:
+        j->unkept = false;
+        break;
+    case POOL_EV_UNKEPT:
+        j->unkept = false;
+        p->queue_changed = true;
+        if (j->state == POOL_QUEUED) /* Else somebody has stopped it meanwhile. */
+            pool_job_free(p, j);
+        break;
     case POOL_EV_STOP:
         r = pool_job_stop(p, j, ev->signo, ev->grace_ms, err);
         break;
@@ -542,8 +545,11 @@ static int handle(struct pool *p,
         r = pool_job_resume(p, j, err);
         break;
     case POOL_EV_DRAIN:
+        r = pool_drain_node(p, p->nodes[ev->node], ev->by_itself, err);
+        break;
     case POOL_EV_UNDRAIN:
-        r = drain(p, p->nodes[ev->node], ev->type == POOL_EV_DRAIN, err);
+        r = ev->node != POOL_NONE ? pool_undrain_node(p, p->nodes[ev->node], err)
+                                  : pool_undrain_host(p, ev->text, err);
         break;
     case POOL_EV_ROUND:
         on_round(p, j, ev);
@@ -575,12 +581,15 @@ int pool_step(struct pool *p,
 {
     *out = (struct pool_out){.node = ev->node, .job = ev->job};
     struct pool_job *j = pool_job_at(p, ev->job);
-    bool of_job = ev->type == POOL_EV_STOP || ev->type == POOL_EV_RESUME ||
+    bool of_row = ev->type == POOL_EV_KEPT || ev->type == POOL_EV_UNKEPT;
+    bool of_job = of_row || ev->type == POOL_EV_STOP || ev->type == POOL_EV_RESUME ||
                   ev->type == POOL_EV_ROUND || ev->type == POOL_EV_VERDICT;
     MU_ASSERT(!of_job || j != NULL);
+    MU_ASSERT(!of_row || j->unkept);
     p->now_ns = now_ns;
     p->unix_ms = ev->unix_ms;
     p->moved = false;
+    p->drains_changed = false;
     int r = handle(p, ev, j, out, err);
     if (r < 0)
         return r;
@@ -590,16 +599,20 @@ int pool_step(struct pool *p,
     if (p->queue_changed)
         number_queue(p);
     out->moved = p->moved;
+    out->drains = p->drains_changed;
     return 0;
 }
 
-static bool next_drop(struct pool *p, struct pool_action *ret)
+static bool next_of_node(struct pool *p, struct pool_action *ret)
 {
     for (uint32_t i = 0; p->drop_due && i < p->node_cap; i++) {
-        if (p->nodes[i] == NULL || !p->nodes[i]->drop)
+        struct pool_node *n = p->nodes[i];
+        if (n == NULL || (!n->drop && !n->undrain))
             continue;
-        p->nodes[i]->drop = false;
-        *ret = (struct pool_action){.type = POOL_ACT_DROP, .job = POOL_NONE, .node = i};
+        *ret = (struct pool_action){
+            .type = n->drop ? POOL_ACT_DROP : POOL_ACT_UNDRAIN, .job = POOL_NONE, .node = i};
+        n->drop = false;
+        n->undrain = false;
         return true;
     }
     p->drop_due = false;
@@ -608,7 +621,7 @@ static bool next_drop(struct pool *p, struct pool_action *ret)
 
 bool pool_next(struct pool *p, struct pool_action *ret)
 {
-    if (next_drop(p, ret))
+    if (next_of_node(p, ret))
         return true;
     for (; p->dirty != NULL; p->dirty = p->dirty->next_dirty) {
         struct pool_job *j = p->dirty;

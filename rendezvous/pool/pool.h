@@ -13,7 +13,9 @@
  *    there is room at that moment; it does not grow later;
  *  - running jobs that lost a node get another before any queued job does;
  *  - how a job ended is what its rendezvous says (VERDICT); where it says nothing, what the agents'
- *    exit statuses say. */
+ *    exit statuses say;
+ *  - a job that ends because nodes were lost starts again by itself, in its old place in the queue,
+ *    at most POOL_REQUEUES_MAX times (again.c). */
 #ifndef MUSTER_RENDEZVOUS_POOL_H
 #define MUSTER_RENDEZVOUS_POOL_H
 
@@ -59,10 +61,12 @@ enum pool_seat_state {
 #undef X
 };
 
+/* NODES_GONE: it failed since nodes went, not for anything that a worker did. */
 enum pool_verdict {
     POOL_UNDECIDED,
     POOL_SUCCEEDED,
-    POOL_FAILED_SO
+    POOL_FAILED_SO,
+    POOL_NODES_GONE
 };
 
 enum pool_event_type {
@@ -72,12 +76,15 @@ enum pool_event_type {
     POOL_EV_HAS,      /* node, msg. out.stray: it is to be ended there. */
     POOL_EV_PLACED,   /* node, msg */
     POOL_EV_SUBMIT,   /* submission. out.job is its slot. */
+    POOL_EV_KEPT,     /* job: its row is safe. It was submitted with `unkept`. */
+    POOL_EV_UNKEPT,   /* job: it cannot be. It is forgotten; nobody was told of it. */
     POOL_EV_STOP,     /* job, signo, grace_ms */
     POOL_EV_RESUME,   /* job */
-    POOL_EV_DRAIN,    /* node */
-    POOL_EV_UNDRAIN,  /* node */
+    POOL_EV_DRAIN,    /* node, by_itself */
+    POOL_EV_UNDRAIN,  /* node; POOL_NONE: text, a host that is drained and not here. */
     POOL_EV_ROUND,    /* job: its agents have met, and a round of it runs. */
-    POOL_EV_VERDICT,  /* job, success, exit_status (-1: as the nodes say), text, begun_unix_ms */
+    POOL_EV_VERDICT,  /* job, success, nodes_gone, exit_status (-1: as the nodes say), text,
+                         begun_unix_ms */
     POOL_EV_DEADLINE, /* pool.deadline_ns is here. */
     POOL_EV_COUNT
 };
@@ -90,7 +97,9 @@ struct pool_submission {
     uint32_t nodes_min;
     uint32_t nodes_max;
     uint32_t nproc;
-    int32_t gpus; /* A node; -1: nproc on nodes that have GPUs, else none. */
+    int32_t gpus;    /* A node; -1: nproc on nodes that have GPUs, else none. */
+    bool no_requeue; /* It does not start again by itself. */
+    bool unkept;     /* It starts once its row is safe. */
 };
 
 struct pool_event {
@@ -103,7 +112,9 @@ struct pool_event {
     const struct pool_submission *submission;
     int32_t signo;
     int64_t grace_ms;
+    bool by_itself; /* DRAIN: its service says so, and takes it back when it ends. */
     bool success;
+    bool nodes_gone;
     int32_t exit_status;
     const char *text;
     int64_t begun_unix_ms; /* VERDICT: since when the rendezvous knew the job. */
@@ -113,16 +124,19 @@ struct pool_out {
     uint32_t node;
     uint32_t job;
     bool stray;
-    bool moved; /* A job or node has another state now. */
+    bool moved;  /* A job or node has another state now. */
+    bool drains; /* Other hosts are drained now. */
 };
 
 /* ASSIGN    make the message with pool_assign_message()
  * UNASSIGN  the same with pool_unassign_message()
+ * UNDRAIN   the node's service, which had said drain, is to take jobs again: before any ASSIGN
  * DROP      close the node's connection: it is silent. It is away already.
  * KEEP      the job's row has changed */
 enum pool_action_type {
     POOL_ACT_ASSIGN,
     POOL_ACT_UNASSIGN,
+    POOL_ACT_UNDRAIN,
     POOL_ACT_DROP,
     POOL_ACT_KEEP
 };
@@ -139,7 +153,9 @@ struct pool_node {
     bool drop;     /* DROP is due. */
     bool reported; /* It has said what is there since it came. */
     bool known;    /* It has said what it offers; else only jobs of a former life name it. */
-    bool draining;
+    bool draining; /* It takes no new jobs, */
+    bool leaving;  /* as its service wants it, or else whoever asked for its host. */
+    bool undrain;  /* UNDRAIN is due. */
     bool reserved; /* Within one pass over the queue: an earlier job may need it. */
     char id[40];
     char host[MU_HOST_BYTES];
@@ -187,7 +203,11 @@ struct pool_job {
     uint32_t nodes_max;
     uint32_t nproc;
     int32_t gpus;
-    uint32_t attempt; /* Starts so far. */
+    uint32_t attempt;  /* Starts so far, */
+    uint32_t requeues; /* how many of them by itself since it last ran for long, */
+    bool no_requeue;
+    bool unkept;                /* Its row is not safe yet, and it is promised to nobody. */
+    char lost[POOL_LOST_BYTES]; /* and why the last one: "n2 was lost"; "": it was asked for. */
     uint64_t order;
     uint32_t ahead;          /* QUEUED: how many stand before it. */
     struct pool_seat *seats; /* Of its last start. */
@@ -219,6 +239,12 @@ struct pool_job {
     uint32_t slot;
 };
 
+/* Takes no jobs, whether a node of it is here or not. */
+struct pool_drain {
+    char host[MU_HOST_BYTES];
+    int64_t since_unix_ms;
+};
+
 struct pool_config {
     int64_t lease_ns;
     bool keeps; /* Jobs are kept over a death: one that is not known has no right to run. */
@@ -232,10 +258,13 @@ struct pool {
     uint32_t node_count;
     struct pool_job **jobs;
     uint32_t job_cap;
+    struct pool_drain *drains;
+    uint32_t drain_count;
+    uint32_t drain_cap;
     uint32_t live_count;  /* Jobs that have not ended. */
     uint32_t ended_count; /* And those that have. */
     bool vacant_due;      /* Jobs may have seats that want another node. */
-    bool drop_due;        /* Nodes may have `drop` set. */
+    bool drop_due;        /* Nodes may have `drop` or `undrain` set. */
     size_t spec_bytes;    /* Of all jobs. */
     struct pool_job *queue;
     struct pool_job *dirty;
@@ -245,6 +274,7 @@ struct pool {
     int64_t now_ns;      /* Of the step. */
     int64_t unix_ms;
     bool moved;
+    bool drains_changed;
     bool queue_changed;
 };
 
@@ -254,8 +284,8 @@ void pool_fini(struct pool *p);
 /* Advance by one event. Returns 0, or with nothing changed and a sentence:
  * -ENOSPC    too many nodes, or too many jobs wait
  * -EEXIST    SUBMIT: the id is taken
- * -EALREADY  STOP: it has ended; RESUME: it has not
- * -ENOENT    RESUME: its submission is not known
+ * -EALREADY  STOP: it has ended; RESUME: it has not; UNDRAIN: its service has to say so itself
+ * -ENOENT    RESUME: its submission is not known; UNDRAIN: that host is not drained
  * -ENOMEM */
 int pool_step(struct pool *p,
               int64_t now_ns,
@@ -290,6 +320,9 @@ void pool_sentence(const struct pool *p, const struct pool_job *j, struct mu_buf
 /* Bring a job back that a former life kept; before any event. -EPROTO with a sentence: the row
  * makes no sense, and is left out. */
 int pool_load(struct pool *p, int64_t now_ns, const struct pool_row *row, struct mu_err *err);
+/* The same of a host that is drained; any number of them, as `drains` has them. */
+int pool_load_drain(struct pool *p, const struct pool_drain_row *row, struct mu_err *err);
+void pool_save_drain(const struct pool_drain *d, struct pool_drain_row *ret);
 /* The row's texts are `texts`', which must not grow while the row is used, or the job's. */
 int pool_save(const struct pool *p,
               const struct pool_job *j,

@@ -102,8 +102,15 @@ static void add_room(const struct pool *p, const struct pool_job *j, struct mu_b
         (void)mu_buf_addf(b, ", %u %s drained", r.draining, r.draining == 1 ? "is" : "are");
 }
 
+static void add_again(const struct pool_job *j, struct mu_buf *b)
+{
+    if (j->lost[0] != '\0')
+        (void)mu_buf_addf(b, "starts again: %s; ", j->lost);
+}
+
 static void add_queued(const struct pool *p, const struct pool_job *j, struct mu_buf *b)
 {
+    add_again(j, b);
     for (uint32_t i = 0; i < j->seat_count; i++)
         if (j->seats[i].held) {
             (void)mu_buf_addf(b, "waits for %s to end its last start", j->seats[i].host);
@@ -124,7 +131,7 @@ static void add_queued(const struct pool *p, const struct pool_job *j, struct mu
 #define NAMED 4
 
 /* "n1, n2 and 3 more"; two services of one host are one name. */
-static void add_hosts(const struct pool_job *j, unsigned states, struct mu_buf *b)
+uint32_t pool_add_hosts(const struct pool_job *j, unsigned states, struct mu_buf *b)
 {
     const char *named[NAMED];
     uint32_t count = 0;
@@ -145,6 +152,7 @@ static void add_hosts(const struct pool_job *j, unsigned states, struct mu_buf *
     }
     if (more > 0)
         (void)mu_buf_addf(b, " and %u more", more);
+    return count + more;
 }
 
 static uint32_t count_in(const struct pool_job *j, unsigned states)
@@ -155,38 +163,40 @@ static uint32_t count_in(const struct pool_job *j, unsigned states)
     return count;
 }
 
-#define BIT(s) (1U << POOL_SEAT_##s)
-
 static void add_placed(const struct pool *p, const struct pool_job *j, struct mu_buf *b)
 {
-    uint32_t away = count_in(j, BIT(LOST) | BIT(VACANT));
+    uint32_t away = count_in(j, POOL_SEAT_BIT(LOST) | POOL_SEAT_BIT(VACANT));
     (void)p;
+    if (j->state == POOL_STARTING)
+        add_again(j, b);
     if (j->state == POOL_STOPPING) {
         (void)mu_buf_adds(b, "waits for ");
-        add_hosts(j, BIT(ASSIGNED) | BIT(UP), b);
+        (void)pool_add_hosts(j, POOL_SEAT_BIT(ASSIGNED) | POOL_SEAT_BIT(UP), b);
         (void)mu_buf_adds(b, " to end it");
-    } else if (count_in(j, BIT(ASSIGNED)) > 0) {
+    } else if (count_in(j, POOL_SEAT_BIT(ASSIGNED)) > 0) {
         (void)mu_buf_adds(b, "waits for ");
-        add_hosts(j, BIT(ASSIGNED), b);
+        (void)pool_add_hosts(j, POOL_SEAT_BIT(ASSIGNED), b);
         (void)mu_buf_adds(b, " to begin it");
-    } else if (count_in(j, BIT(UP)) == 0) {
-        (void)mu_buf_adds(b, count_in(j, BIT(ENDED)) > 0
+    } else if (count_in(j, POOL_SEAT_BIT(UP)) == 0) {
+        (void)mu_buf_adds(b, count_in(j, POOL_SEAT_BIT(ENDED)) > 0
                                  ? "its agents have ended: how is about to be decided"
                                  : "has no node now");
     } else if (j->verdict != POOL_UNDECIDED) {
         (void)mu_buf_adds(b, "has ended: waits for the agents on ");
-        add_hosts(j, BIT(UP), b);
+        (void)pool_add_hosts(j, POOL_SEAT_BIT(UP), b);
     } else if (j->state == POOL_STARTING) {
         (void)mu_buf_adds(b, "waits for its agents to meet, on ");
-        add_hosts(j, BIT(UP), b);
+        (void)pool_add_hosts(j, POOL_SEAT_BIT(UP), b);
     } else {
         (void)mu_buf_adds(b, "runs on ");
-        add_hosts(j, BIT(UP), b);
+        (void)pool_add_hosts(j, POOL_SEAT_BIT(UP), b);
     }
+    if (j->lost[0] != '\0' && j->state == POOL_RUNNING)
+        (void)mu_buf_addf(b, "; started again: %s", j->lost);
     if (away == 0)
         return;
     (void)mu_buf_adds(b, "; waits for ");
-    add_hosts(j, BIT(LOST) | BIT(VACANT), b);
+    (void)pool_add_hosts(j, POOL_SEAT_BIT(LOST) | POOL_SEAT_BIT(VACANT), b);
     (void)mu_buf_adds(b, j->spec != NULL ? " to come back, or for another node" : " to come back");
 }
 

@@ -412,6 +412,7 @@ static enum job_event_type event_of(enum ctl_type t)
     case CTL_UNTAIL:
     case CTL_OUTPUT:
     case CTL_CAUGHT:
+    case CTL_UNDRAIN:
     case CTL_RELEASE:
     case CTL_TYPE_COUNT:
         break;

@@ -76,7 +76,7 @@ static bool start_module(struct srv *s)
     const struct srv_http_module *m = open_module(s);
     if (m == NULL)
         return false;
-    struct srv_http_host host = {.arg = s, .respond = routes_respond};
+    struct srv_http_host host = {.arg = s, .respond = routes_respond, .unkept = state_unkept};
     s->http_daemon = m->start(&host);
     if (s->http_daemon == NULL)
         return false;
@@ -159,9 +159,9 @@ static void run_soon(struct srv *s)
     (void)uv_timer_start(&s->http_timer, on_timer, 0, 0);
 }
 
-void http_let_go(struct srv *s, uint64_t safe)
+void http_let_go(struct srv *s, uint64_t safe, bool kept)
 {
-    if (s->http != NULL && s->http->let_go(s->http_daemon, safe))
+    if (s->http != NULL && s->http->let_go(s->http_daemon, safe, kept))
         run_soon(s);
 }
 

@@ -318,7 +318,16 @@ static void hold(struct srv_http *h,
     MHD_suspend_connection(connection);
 }
 
-static bool let_go(struct srv_http *h, uint64_t safe)
+static void take_back(struct srv_http *h, struct asked *asked)
+{
+    struct srv_http_answer a = {0};
+    h->host.unkept(h->host.arg, &asked->answer, &a);
+    if (asked->answer.release != NULL)
+        asked->answer.release(asked->answer.release_arg);
+    asked->answer = a;
+}
+
+static bool let_go(struct srv_http *h, uint64_t safe, bool kept)
 {
     bool any = false;
     struct asked *asked = NULL;
@@ -329,6 +338,8 @@ static bool let_go(struct srv_http *h, uint64_t safe)
             continue;
         DL_DELETE(h->held, asked);
         asked->holds = false;
+        if (!kept && asked->answer.unkept != NULL)
+            take_back(h, asked);
         MHD_resume_connection(asked->connection); /* The library asks for the answer anew. */
         any = true;
     }
@@ -476,7 +487,7 @@ static void stop(struct srv_http *h)
     {
         wake(st); /* The library does not close who is suspended. */
     }
-    (void)let_go(h, UINT64_MAX);
+    (void)let_go(h, UINT64_MAX, true);
     if (h->daemon != NULL)
         MHD_stop_daemon(h->daemon);
     mu_mem_free(mu_mem_default(), h);

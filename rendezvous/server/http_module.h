@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 /* Raised when anything below changes: a module of another build is refused. */
-#define SRV_HTTP_ABI 7
+#define SRV_HTTP_ABI 8
 #define SRV_HTTP_SYMBOL "muster_http_module"
 
 /* A request's body; what is larger gets 413. */
@@ -50,7 +50,8 @@ struct srv_http_answer {
     /* Up to a NULL name; Cache-Control is among them. NULL: none, and nobody may keep the answer.
      * Static. */
     const struct srv_http_field *fields;
-    uint64_t hold; /* Not 0: it goes out once let_go() was told of this number. No stream. */
+    uint64_t hold;      /* Not 0: it goes out once let_go() was told of this number. No stream. */
+    const char *unkept; /* And where that cannot be: what is said then instead. Static. */
     struct srv_http_writer writer; /* With `opened` set: a stream, and `body` is not looked at. */
 };
 
@@ -75,6 +76,8 @@ struct srv_http_request {
 struct srv_http_host {
     void *arg;
     void (*respond)(void *arg, const struct srv_http_request *q, struct srv_http_answer *ret);
+    /* The answer in *a was held for what cannot be kept: fills `ret` instead. */
+    void (*unkept)(void *arg, const struct srv_http_answer *a, struct srv_http_answer *ret);
 };
 
 struct srv_http;
@@ -92,8 +95,9 @@ struct srv_http_module {
     int64_t (*run)(struct srv_http *h);
     /* Close every connection and free. */
     void (*stop)(struct srv_http *h);
-    /* Answers that are held up to this number go out. Returns whether there were any. */
-    bool (*let_go)(struct srv_http *h, uint64_t safe);
+    /* Answers that are held up to this number go out; kept: as they are. Returns whether there were
+     * any. */
+    bool (*let_go)(struct srv_http *h, uint64_t safe, bool kept);
     /* Append to a stream; goes out with the next run(). Returns 0, -ENOBUFS when the reader has
      * left SRV_HTTP_STREAM_BYTES_MAX unread, -ENOMEM; nothing of `p` is taken then. */
     int (*write)(struct srv_http_stream *st, const void *p, size_t n);

@@ -469,10 +469,17 @@ void state_forget(struct srv *s, struct srv_job *sj);
 /* The same of jobs of the pool: its row is new; the row `kept` has to go. */
 struct pool_job;
 void state_note_pool(struct srv *s, struct pool_job *j);
+/* And of the hosts that are drained. */
+void state_note_drains(struct srv *s);
 /* Does what the pool tells its nodes wait until it is safe? */
 bool state_holds_pool(const struct srv *s);
-/* An answer over HTTP that tells of a step of the pool waits likewise. */
-void state_hold_answer(const struct srv *s, struct srv_http_answer *ret);
+/* An answer over HTTP that tells of a step of the pool waits likewise. unkept: what is said instead
+ * where it cannot be made safe, without the reason. Static. */
+void state_hold_answer(const struct srv *s, const char *unkept, struct srv_http_answer *ret);
+/* The disk takes nothing now: what is asked is not begun, and *ret says so. */
+bool state_refuses(const struct srv *s, struct srv_http_answer *ret);
+/* As struct srv_http_host has it. */
+void state_unkept(void *srv, const struct srv_http_answer *a, struct srv_http_answer *ret);
 void state_forget_pool(struct srv *s, int64_t kept);
 /* At the end of a turn: begin to write what is due. */
 void state_settle(struct srv *s);
@@ -565,8 +572,8 @@ void http_stop(struct srv *s);
  * functions, and it goes out with the loop's next turn. Not to be called once `closed` was. */
 int http_stream_write(struct srv *s, struct srv_http_stream *st, const void *p, size_t n);
 void http_stream_end(struct srv *s, struct srv_http_stream *st);
-/* Answers that wait for rows up to this lot go out. */
-void http_let_go(struct srv *s, uint64_t safe);
+/* Answers that wait for rows up to this lot go out; kept: these are safe. */
+void http_let_go(struct srv *s, uint64_t safe, bool kept);
 size_t http_stream_unsent(const struct srv *s, const struct srv_http_stream *st);
 /* What was written goes out, as far as its readers take it at once. */
 void http_flush(struct srv *s);

@@ -100,8 +100,9 @@ static void put_jobs(struct mu_buf *b, const struct srv *s)
                 counts[i]);
     put_u64(b, SRV_METRIC_JOBS, "stopped", stopped);
     head(b, SRV_METRIC_JOBS_ENDED);
-    put_u64(b, SRV_METRIC_JOBS_ENDED, "succeeded", s->metrics.ended[0]);
-    put_u64(b, SRV_METRIC_JOBS_ENDED, "failed", s->metrics.ended[1]);
+    put_u64(b, SRV_METRIC_JOBS_ENDED, "succeeded", s->metrics.succeeded);
+    put_u64(b, SRV_METRIC_JOBS_ENDED, "failed", s->metrics.failed);
+    put_u64(b, SRV_METRIC_JOBS_ENDED, "stopped", s->metrics.stopped);
 }
 
 /* As job_node_shown() has them. */

@@ -18,7 +18,8 @@
     X(ACCEPTED, "muster_connections_accepted_total", COUNTER, "", "Connections that came")         \
     X(AGENTS, "muster_agents", GAUGE, "", "Agents that are connected")                             \
     X(JOBS, "muster_jobs", GAUGE, "state", "Jobs by state; of those that are over, the last ones") \
-    X(JOBS_ENDED, "muster_jobs_ended_total", COUNTER, "state", "Jobs that ended, by outcome")      \
+    X(JOBS_ENDED, "muster_jobs_ended_total", COUNTER, "state",                                     \
+      "Jobs that ended: succeeded, failed, or stopped as they were told to")                       \
     X(NODES, "muster_nodes", GAUGE, "state", "Nodes of living jobs by state, as status has it")    \
     X(DRAINING, "muster_nodes_draining", GAUGE, "", "Nodes of living jobs that are to leave")      \
     X(WORKERS, "muster_workers", GAUGE, "state",                                                   \
@@ -115,7 +116,9 @@ struct srv_requests {
 };
 
 struct srv_metrics {
-    uint64_t ended[2]; /* Succeeded; failed. */
+    uint64_t succeeded; /* Jobs. */
+    uint64_t failed;
+    uint64_t stopped;
     uint64_t started;
     uint64_t rounds[JOB_DECISION_COUNT];
     uint64_t restarts[MU_CAUSE_KIND_COUNT];

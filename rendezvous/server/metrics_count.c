@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "rendezvous/server/internal.h"
+#include "rendezvous/server/pool.h"
 
 /* --- the records of ends --- */
 
@@ -144,7 +145,10 @@ void metrics_note(struct srv *s,
     m->drains += d != NULL && d->since_unix_ms == ev->unix_ms; /* Else it was said again. */
     if (job_is_ended(j) && sj->tally.ended_ns == 0) {
         sj->tally.ended_ns = s->now_ns;
-        m->ended[j->state == JOB_FAILED]++;
+        bool stopped = srv_pool_stopped(s, sj);
+        m->stopped += stopped;
+        m->failed += !stopped && j->state == JOB_FAILED;
+        m->succeeded += !stopped && j->state != JOB_FAILED;
     }
 }
 

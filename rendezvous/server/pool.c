@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "base/date.h"
 
+#define POOL_ENDED_SHOWN 32 /* In status, of those without a round. */
+
 int srv_pool_start(struct srv *s)
 {
     struct srv_pool *sp = mu_zalloc(mu_mem_default(), sizeof *sp);
@@ -127,6 +129,14 @@ static void carry_out(struct srv *s)
             pool_unassign_message(p, &act, &m);
             srv_pool_say(a, &m);
             break;
+        case POOL_ACT_UNDRAIN:
+            if (a == NULL)
+                break;
+            ctl_init(&m, CTL_UNDRAIN);
+            (void)mu_strcopy(m.u.undrain.reason, sizeof m.u.undrain.reason,
+                             "asked through the server");
+            srv_pool_say(a, &m);
+            break;
         case POOL_ACT_DROP:
             if (a == NULL)
                 break;
@@ -163,11 +173,25 @@ int srv_pool_step(struct srv *s, struct pool_event *ev, struct pool_out *out, st
     ev->unix_ms = mu_unix_ms();
     s->now_ns = mu_now_ns();
     int r = pool_step(&s->pool->pool, s->now_ns, ev, out, err);
+    if (out->drains)
+        state_note_drains(s);
     carry_out(s);
     arm(s);
     if (out->moved)
         tail_look(s);
     return r;
+}
+
+void srv_pool_kept(struct srv *s, bool kept)
+{
+    struct pool *p = &s->pool->pool;
+    for (uint32_t i = 0; i < p->job_cap && !s->closing; i++) {
+        struct pool_out out;
+        struct pool_event ev = {
+            .type = kept ? POOL_EV_KEPT : POOL_EV_UNKEPT, .node = POOL_NONE, .job = i};
+        if (p->jobs[i] != NULL && p->jobs[i]->unkept && !(kept && p->jobs[i]->kept_due))
+            (void)srv_pool_step(s, &ev, &out, NULL);
+    }
 }
 
 static void tell(struct srv *s, enum pool_event_type type, uint32_t node, const struct ctl_msg *m)
@@ -289,7 +313,8 @@ static void beat(struct srv *s, struct agent *a, const struct ctl_msg *m)
 bool srv_pool_message(struct srv *s, struct agent *a, const struct ctl_msg *m)
 {
     struct pool_out out;
-    struct pool_event drain = {.type = POOL_EV_DRAIN, .node = a->offered, .job = POOL_NONE};
+    struct pool_event drain = {
+        .type = POOL_EV_DRAIN, .node = a->offered, .job = POOL_NONE, .by_itself = true};
     if (m->type == CTL_BEAT) {
         beat(s, a, m);
     } else if (m->type == CTL_HAS || m->type == CTL_PLACED) {
@@ -361,6 +386,31 @@ static int32_t exit_status_of(const struct job *j)
     return j->budget.same_failure ? 65 : 1;
 }
 
+/* Nothing that a worker did. That a node left counts where it is gone altogether, as when its
+ * service was killed: that is the pool's to see. */
+static bool is_of_nodes(const struct job *j)
+{
+    switch (j->has_cause ? j->cause.kind : MU_CAUSE_NONE) {
+    case MU_CAUSE_NODE_LOST:
+    case MU_CAUSE_NODE_SILENT:
+    case MU_CAUSE_NODE_LEFT:
+    case MU_CAUSE_JOIN_TIMEOUT:
+        return true;
+    case MU_CAUSE_NONE:
+    case MU_CAUSE_WORKER_EXIT:
+    case MU_CAUSE_WORKER_SIGNAL:
+    case MU_CAUSE_SPAWN_FAILED:
+    case MU_CAUSE_NO_PROGRESS:
+    case MU_CAUSE_NODE_JOINED:
+    case MU_CAUSE_NODE_FAILED:
+    case MU_CAUSE_UNREACHED:
+    case MU_CAUSE_SERVER_LOST:
+    case MU_CAUSE_KIND_COUNT:
+        break;
+    }
+    return false;
+}
+
 void srv_pool_verdict(struct srv *s, const struct srv_job *sj)
 {
     struct pool_out out;
@@ -369,6 +419,7 @@ void srv_pool_verdict(struct srv *s, const struct srv_job *sj)
                             .node = POOL_NONE,
                             .job = job_of(s, sj),
                             .success = sj->job.state == JOB_SUCCEEDED,
+                            .nodes_gone = is_of_nodes(&sj->job),
                             .begun_unix_ms = sj->job.created_unix_ms};
     if (ev.job == POOL_NONE)
         return;
@@ -410,6 +461,15 @@ void srv_pool_load(struct srv *s, int64_t kept, const struct pool_row *row)
     arm(s);
 }
 
+void srv_pool_load_drain(struct srv *s, const struct pool_drain_row *row)
+{
+    struct mu_err err = {0};
+    char host[MU_HOST_BYTES + 16];
+    if (pool_load_drain(&s->pool->pool, row, &err) < 0)
+        mu_log(MU_WARN, "state.drain", "host=%s error=\"%s\" text=\"it takes jobs again\"",
+               mu_quote(host, sizeof host, mu_str_of(row->host, strlen(row->host))), err.msg);
+}
+
 /* --- status --- */
 
 static void put_gpus(struct mu_json *w, const struct pool_node *n)
@@ -448,24 +508,78 @@ static void put_node(struct mu_json *w, const struct pool *p, uint32_t slot)
     mu_json_close(w, '}');
 }
 
-static void put_queued(struct mu_json *w, const struct pool *p, const struct pool_job *j)
+static void
+put_sentence(struct mu_json *w, const char *key, const struct pool *p, const struct pool_job *j)
 {
     struct mu_buf b;
-    char nodes[32];
     mu_buf_init(&b, mu_mem_default());
     pool_sentence(p, j, &b);
+    mu_json_key(w, key);
+    mu_json_strn(w, mu_str_of(b.p, b.n));
+    mu_buf_fini(&b);
+}
+
+static void put_how_many(struct mu_json *w, const struct pool_job *j)
+{
+    char nodes[32];
     (void)snprintf(nodes, sizeof nodes, j->nodes_min == j->nodes_max ? "%u" : "%u:%u", j->nodes_min,
                    j->nodes_max);
+    mu_json_kstr(w, "nodes", nodes);
+}
+
+static void put_queued(struct mu_json *w, const struct pool *p, const struct pool_job *j)
+{
     mu_json_open(w, '{');
     mu_json_kstr(w, "id", j->id);
     mu_json_kstr(w, "name", j->name);
     mu_json_kstr(w, "state", pool_state_name(j->state));
-    mu_json_kstr(w, "nodes", nodes);
-    mu_json_key(w, "waits_for");
-    mu_json_strn(w, mu_str_of(b.p, b.n));
+    put_how_many(w, j);
+    put_sentence(w, "waits_for", p, j);
     jobs_put_time(w, "submitted_at", j->submitted_unix_ms);
     mu_json_close(w, '}');
-    mu_buf_fini(&b);
+}
+
+/* Has no agent of its last start been here? Else status has it among the jobs. */
+static bool has_no_round(const struct srv *s, const struct pool_job *j)
+{
+    struct srv_job *sj = NULL;
+    if (j == NULL || !pool_is_over(j))
+        return false;
+    HASH_FIND_STR(s->by_id, j->id, sj);
+    return sj == NULL || j->started_unix_ms == 0 || sj->job.created_unix_ms < j->started_unix_ms;
+}
+
+/* The last one first. */
+static void put_ended(const struct srv *s, struct mu_json *w)
+{
+    const struct pool *p = &s->pool->pool;
+    const struct pool_job *last[POOL_ENDED_SHOWN];
+    size_t count = 0;
+    for (uint32_t i = 0; p->ended_count > 0 && i < p->job_cap; i++) {
+        const struct pool_job *j = p->jobs[i];
+        if (!has_no_round(s, j) ||
+            (count == MU_COUNT(last) && last[count - 1]->ended_unix_ms >= j->ended_unix_ms))
+            continue;
+        size_t at = count < MU_COUNT(last) ? count++ : count - 1;
+        for (; at > 0 && last[at - 1]->ended_unix_ms < j->ended_unix_ms; at--)
+            last[at] = last[at - 1];
+        last[at] = j;
+    }
+    mu_json_key(w, "ended");
+    mu_json_open(w, '[');
+    for (size_t i = 0; i < count; i++) {
+        mu_json_open(w, '{');
+        mu_json_kstr(w, "id", last[i]->id);
+        mu_json_kstr(w, "name", last[i]->name);
+        mu_json_kstr(w, "state", pool_state_name(last[i]->state));
+        put_how_many(w, last[i]);
+        mu_json_ki64(w, "exit_status", last[i]->exit_status);
+        put_sentence(w, "sentence", p, last[i]);
+        jobs_put_time(w, "submitted_at", last[i]->submitted_unix_ms);
+        jobs_put_time(w, "ended_at", last[i]->ended_unix_ms);
+        mu_json_close(w, '}');
+    }
+    mu_json_close(w, ']');
 }
 
 void srv_pool_put(const struct srv *s, struct mu_json *w)
@@ -487,5 +601,11 @@ void srv_pool_put(const struct srv *s, struct mu_json *w)
     for (const struct pool_job *j = p->queue; j != NULL; j = j->next)
         put_queued(w, p, j);
     mu_json_close(w, ']');
+    mu_json_key(w, "drained");
+    mu_json_open(w, '[');
+    for (uint32_t i = 0; i < p->drain_count; i++)
+        mu_json_str(w, p->drains[i].host);
+    mu_json_close(w, ']');
+    put_ended(s, w);
     mu_json_close(w, '}');
 }

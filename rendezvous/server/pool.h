@@ -38,6 +38,9 @@ void srv_pool_offer(struct srv *s, struct agent *a, const struct ctl_msg *m);
 bool srv_pool_message(struct srv *s, struct agent *a, const struct ctl_msg *m);
 /* To a node on offer: at once, or once the rows of what was decided are safe. */
 void srv_pool_say(struct agent *a, const struct ctl_msg *m);
+/* Jobs whose rows were in the lot that was written are the pool's now; or, where it could not be,
+ * those that were just submitted are not. */
+void srv_pool_kept(struct srv *s, bool kept);
 /* They are. */
 void srv_pool_release(struct srv *s);
 /* Its connection is gone. */
@@ -55,6 +58,7 @@ bool srv_pool_stopped(const struct srv *s, const struct srv_job *sj);
 void srv_pool_put(const struct srv *s, struct mu_json *w);
 /* A row of a former life. */
 void srv_pool_load(struct srv *s, int64_t kept, const struct pool_row *row);
+void srv_pool_load_drain(struct srv *s, const struct pool_drain_row *row);
 
 /* --- tail.c --- */
 void tail_output(struct srv *s, struct agent *a, const struct ctl_output *m);

@@ -11,6 +11,7 @@
 #include "rendezvous/server/submission.h"
 
 #define ID_TRIES 8
+#define UNKEPT "it is done, but a restart of this server would not know of it"
 
 void jobs_put_time(struct mu_json *w, const char *key, int64_t unix_ms)
 {
@@ -112,7 +113,9 @@ static int submit(struct srv *s, struct submission *sub, struct pool_out *out, s
                                          .nodes_min = sub->nodes_min,
                                          .nodes_max = sub->nodes_max,
                                          .nproc = sub->nproc,
-                                         .gpus = sub->gpus};
+                                         .gpus = sub->gpus,
+                                         .no_requeue = sub->no_requeue,
+                                         .unkept = s->state != NULL};
     struct pool_event ev = {
         .type = POOL_EV_SUBMIT, .node = POOL_NONE, .job = POOL_NONE, .submission = &what};
     return srv_pool_step(s, &ev, out, err);
@@ -127,6 +130,8 @@ void jobs_submit_serve(struct srv *s,
     struct pool_out out;
     struct mu_err err = {0};
     (void)name;
+    if (state_refuses(s, ret))
+        return;
     int r = submission_read(mu_str_of(q->body, q->body_bytes), &sub, &err);
     if (r == 0)
         r = submit(s, &sub, &out, &err);
@@ -135,7 +140,7 @@ void jobs_submit_serve(struct srv *s,
         *ret = answer_refusal(status_of(r), err.msg);
     else
         *ret = describe(s, 201, s->pool->pool.jobs[out.job]);
-    state_hold_answer(s, ret);
+    state_hold_answer(s, "the job was not taken on", ret);
 }
 
 /* --- GET /jobs/ID --- */
@@ -173,6 +178,8 @@ static void put_job(struct mu_json *w, const struct pool *p, const struct pool_j
         mu_json_null(w);
     mu_json_kstr(w, "cause", pool_is_over(j) && j->cause[0] != '\0' ? j->cause : NULL);
     mu_json_ki64(w, "attempt", j->attempt);
+    mu_json_kbool(w, "requeue", !j->no_requeue);
+    mu_json_ki64(w, "requeues", j->requeues);
     jobs_put_time(w, "submitted_at", j->submitted_unix_ms);
     jobs_put_time(w, "started_at", j->started_unix_ms);
     jobs_put_time(w, "ended_at", j->ended_unix_ms);
@@ -215,11 +222,13 @@ ask(struct srv *s, struct pool_job *j, struct pool_event *ev, struct srv_http_an
 {
     struct pool_out out;
     struct mu_err err = {0};
+    if (state_refuses(s, ret))
+        return;
     ev->node = POOL_NONE;
     ev->job = j->slot;
     int r = srv_pool_step(s, ev, &out, &err);
     *ret = r < 0 ? answer_refusal(status_of(r), err.msg) : describe(s, 202, j);
-    state_hold_answer(s, ret);
+    state_hold_answer(s, UNKEPT, ret);
 }
 
 void jobs_stop_serve(struct srv *s,
@@ -252,7 +261,9 @@ void jobs_resume_serve(struct srv *s,
 
 /* --- nodes --- */
 
-static struct srv_http_answer describe_node(const struct pool_node *n, int64_t timeout_ms)
+/* seats: of jobs that were there. */
+static struct srv_http_answer
+describe_node(const struct pool_node *n, uint32_t seats, int64_t timeout_ms)
 {
     struct mu_json w;
     struct mu_buf *b = answer_new();
@@ -260,16 +271,16 @@ static struct srv_http_answer describe_node(const struct pool_node *n, int64_t t
     if (b == NULL)
         return answer_body(500, NULL);
     const char *what = n->draining ? "is drained: it takes no new jobs" : "takes jobs again";
-    if (n->seats == 0)
+    if (seats == 0)
         (void)snprintf(sentence, sizeof sentence, "%s %s%s", n->host, what,
                        n->draining ? ", and none is on it" : "");
     else if (n->draining)
         (void)snprintf(sentence, sizeof sentence,
-                       "%s takes no new jobs, and %u on it %s asked to leave", n->host, n->seats,
-                       n->seats == 1 ? "is" : "are");
+                       "%s takes no new jobs, and %u on it %s asked to leave", n->host, seats,
+                       seats == 1 ? "is" : "are");
     else
         (void)snprintf(sentence, sizeof sentence, "%s %s: it has %u that %s there before", n->host,
-                       what, n->seats, n->seats == 1 ? "was" : "were");
+                       what, seats, seats == 1 ? "was" : "were");
     mu_json_init(&w, b);
     mu_json_open(&w, '{');
     mu_json_kstr(&w, "job", NULL);
@@ -329,19 +340,34 @@ bool srv_pool_drain(struct srv *s,
     struct pool_event ev = {.type = POOL_EV_DRAIN, .job = POOL_NONE};
     if (!find(s, name, &ev.node, ret))
         return false;
-    if (ev.node == POOL_NONE)
+    if (ev.node == POOL_NONE || state_refuses(s, ret))
         return true;
     int r = srv_pool_step(s, &ev, &out, &err);
     if (r < 0) {
-        *ret = answer_refusal(409, err.msg);
+        *ret = answer_refusal(status_of(r), err.msg);
         return true;
     }
-    *ret = describe_node(p->nodes[ev.node], timeout_ns / MU_NS_PER_MS);
+    *ret = describe_node(p->nodes[ev.node], p->nodes[ev.node]->seats, timeout_ns / MU_NS_PER_MS);
     for (uint32_t i = 0; i < p->job_cap; i++)
         for (uint32_t k = 0; p->jobs[i] != NULL && k < p->jobs[i]->seat_count; k++)
             if (p->jobs[i]->seats[k].held && p->jobs[i]->seats[k].node == ev.node)
                 drain_agent(s, p->jobs[i]->id, p->nodes[ev.node]->host, timeout_ns);
+    state_hold_answer(s, UNKEPT, ret);
     return true;
+}
+
+/* One that is drained and not on offer now. */
+static void undrain_host(struct srv *s, const char *host, struct srv_http_answer *ret)
+{
+    struct pool_out out;
+    struct mu_err err = {0};
+    struct pool_event ev = {
+        .type = POOL_EV_UNDRAIN, .node = POOL_NONE, .job = POOL_NONE, .text = host};
+    struct pool_node n = {0};
+    (void)mu_strcopy(n.host, sizeof n.host, host);
+    int r = srv_pool_step(s, &ev, &out, &err);
+    *ret = r < 0 ? answer_refusal(404, err.msg) : describe_node(&n, 0, 0);
+    state_hold_answer(s, UNKEPT, ret);
 }
 
 void undrain_serve(struct srv *s,
@@ -354,14 +380,19 @@ void undrain_serve(struct srv *s,
     struct mu_err err = {0};
     struct pool_event ev = {.type = POOL_EV_UNDRAIN, .job = POOL_NONE};
     (void)q;
+    if (state_refuses(s, ret))
+        return;
     if (name.n < sizeof text)
         memcpy(text, name.p, name.n);
     if (!find(s, text, &ev.node, ret)) {
-        *ret = answer_refusal(404, "no node on offer has that id or name");
+        undrain_host(s, text, ret);
         return;
     }
     if (ev.node == POOL_NONE)
         return;
+    const struct pool_node *n = s->pool->pool.nodes[ev.node];
+    uint32_t seats = n->seats; /* Before it is given something new. */
     int r = srv_pool_step(s, &ev, &out, &err);
-    *ret = r < 0 ? answer_refusal(409, err.msg) : describe_node(s->pool->pool.nodes[ev.node], 0);
+    *ret = r < 0 ? answer_refusal(409, err.msg) : describe_node(n, seats, 0);
+    state_hold_answer(s, UNKEPT, ret);
 }

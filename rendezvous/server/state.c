@@ -68,6 +68,7 @@ struct state {
     uint64_t pool_hold;  /* What the pool says waits for this one; 0: it does not. */
     bool due;            /* There is something in it. */
     bool durable_due;    /* And it holds a decision. */
+    bool drains_due;     /* The hosts that are drained are in it. */
     bool unread;         /* What lies there could not be read. */
     bool anew;           /* Every row is due: what the file holds is not known, or old. */
     int64_t retry_at_ns; /* After a failure; 0: there was none. */
@@ -157,6 +158,14 @@ static const struct job_field pool_fields[] = {
 #undef BIG
 };
 
+static const struct job_field drain_fields[] = {
+#define INT(name, min, max) {#name, offsetof(struct pool_drain_row, name), 0, (min), (max)},
+#define STR(name, bytes) {#name, offsetof(struct pool_drain_row, name), (bytes), 0, 0},
+    POOL_DRAIN_ROW_FIELDS(INT, STR)
+#undef INT
+#undef STR
+};
+
 static int open_file(struct state *st, struct mu_err *err)
 {
     const struct job_fields fields[SRV_STATE_TABLE_COUNT] = {
@@ -164,6 +173,7 @@ static int open_file(struct state *st, struct mu_err *err)
         [SRV_STATE_NODES] = job_node_row_fields,
         [SRV_STATE_INCIDENTS] = job_incident_fields,
         [SRV_STATE_POOL] = {pool_fields, MU_COUNT(pool_fields)},
+        [SRV_STATE_DRAINS] = {drain_fields, MU_COUNT(drain_fields)},
     };
     struct mu_err damage = {0};
     int r = st->module->open(st->path, fields, &st->db, &damage);
@@ -322,6 +332,12 @@ static void on_pool_job(void *arg, int64_t id, const struct pool_row *row)
     srv_pool_load(st->srv, id, row);
 }
 
+static void on_drain(void *arg, const struct pool_drain_row *row)
+{
+    struct state *st = arg;
+    srv_pool_load_drain(st->srv, row);
+}
+
 static void on_timer(uv_timer_t *timer);
 
 bool state_load(struct srv *s)
@@ -335,7 +351,7 @@ bool state_load(struct srv *s)
     st->has_timer = true;
     s->handles++;
     const struct srv_state_reader reader = {
-        .arg = st, .job = on_job, .incident = on_incident, .pool = on_pool_job};
+        .arg = st, .job = on_job, .incident = on_incident, .pool = on_pool_job, .drain = on_drain};
     if (st->db != NULL && st->module->read(st->db, &reader, &err) < 0) {
         close_file(st);
         if (err.code == -EBADMSG)
@@ -395,15 +411,27 @@ void state_forget(struct srv *s, struct srv_job *sj)
     st->due = true;
 }
 
-void state_note_pool(struct srv *s, struct pool_job *j)
+static void note_pool(struct state *st)
 {
-    struct state *st = s->state;
-    if (st == NULL)
-        return;
-    j->kept_due = true;
     st->due = true;
     st->durable_due = true;
     st->pool_hold = is_failing(st) ? 0 : st->gathering;
+}
+
+void state_note_pool(struct srv *s, struct pool_job *j)
+{
+    if (s->state == NULL)
+        return;
+    j->kept_due = true;
+    note_pool(s->state);
+}
+
+void state_note_drains(struct srv *s)
+{
+    if (s->state == NULL)
+        return;
+    s->state->drains_due = true;
+    note_pool(s->state);
 }
 
 bool state_holds_pool(const struct srv *s)
@@ -411,10 +439,38 @@ bool state_holds_pool(const struct srv *s)
     return s->state != NULL && s->state->pool_hold != 0;
 }
 
-void state_hold_answer(const struct srv *s, struct srv_http_answer *ret)
+void state_hold_answer(const struct srv *s, const char *unkept, struct srv_http_answer *ret)
 {
-    if (state_holds_pool(s))
-        ret->hold = s->state->pool_hold;
+    if (!state_holds_pool(s) || ret->status >= 300)
+        return;
+    ret->hold = s->state->pool_hold;
+    ret->unkept = unkept;
+}
+
+/* "TEXT: the disk of --state-dir does not take it (why): make room there, and ask again" */
+static struct srv_http_answer refuse_unkept(const struct state *st, const char *text)
+{
+    char sentence[640];
+    (void)snprintf(
+        sentence, sizeof sentence,
+        "%s: the disk of --state-dir does not take it (%s): make room there, or mend it, "
+        "and ask again",
+        text, st->why.msg);
+    return answer_refusal(507, sentence);
+}
+
+bool state_refuses(const struct srv *s, struct srv_http_answer *ret)
+{
+    if (s->state == NULL || !is_failing(s->state))
+        return false;
+    *ret = refuse_unkept(s->state, "nothing was done");
+    return true;
+}
+
+void state_unkept(void *srv, const struct srv_http_answer *a, struct srv_http_answer *ret)
+{
+    const struct srv *s = srv;
+    *ret = refuse_unkept(s->state, a->unkept);
 }
 
 void state_forget_pool(struct srv *s, int64_t kept)
@@ -608,6 +664,28 @@ static int gather_pool(struct state *st, struct lot *lot)
     return r;
 }
 
+/* All of them anew: they are few. */
+static int gather_drains(struct state *st, struct lot *lot)
+{
+    const struct pool *p = &st->srv->pool->pool;
+    if (!st->drains_due && !st->anew)
+        return 0;
+    st->drains_due = false;
+    int r = add_op(
+        lot, (struct srv_state_op){.what = SRV_STATE_CLEAR, .table = SRV_STATE_DRAINS, .job = 0},
+        NULL);
+    for (uint32_t i = 0; i < p->drain_count && r == 0; i++) {
+        struct pool_drain_row *row = mu_alloc(mu_mem_default(), sizeof *row);
+        if (row == NULL)
+            return -ENOMEM;
+        pool_save_drain(&p->drains[i], row);
+        r = add_op(
+            lot, (struct srv_state_op){.what = SRV_STATE_PUT, .table = SRV_STATE_DRAINS, .job = 0},
+            row);
+    }
+    return r;
+}
+
 static int gather_dropped(struct state *st, struct lot *lot)
 {
     int r = 0;
@@ -641,6 +719,8 @@ static int gather(struct state *st)
         r = gather_dropped(st, lot);
     if (r == 0)
         r = gather_pool(st, lot);
+    if (r == 0)
+        r = gather_drains(st, lot);
     DL_FOREACH(st->srv->jobs, sj)
     {
         if (r == 0 && (sj->kept.due || st->anew) && is_worth_keeping(&sj->job))
@@ -675,8 +755,8 @@ static void on_work(uv_work_t *work)
     write_lot(work->data);
 }
 
-/* Nobody waits for a lot up to `safe` any more. */
-static void release(struct state *st)
+/* Nobody waits for a lot up to `safe` any more. kept: it is safe. */
+static void release(struct state *st, bool kept)
 {
     struct srv_job *sj = NULL;
     DL_FOREACH(st->srv->jobs, sj)
@@ -692,7 +772,7 @@ static void release(struct state *st)
         st->pool_hold = 0;
         srv_pool_release(st->srv);
     }
-    http_let_go(st->srv, st->safe);
+    http_let_go(st->srv, st->safe, kept);
 }
 
 static void finish(struct state *st)
@@ -706,8 +786,10 @@ static void finish(struct state *st)
     /* After a failure nobody waits for what may never come. */
     uint64_t safe = lot->r < 0 ? st->gathering : lot->number;
     st->safe = safe > st->safe ? safe : st->safe;
+    bool kept = lot->r == 0;
     lot_fini(lot);
-    release(st);
+    srv_pool_kept(st->srv, kept);
+    release(st, kept);
 }
 
 static void on_written(uv_work_t *work, int status)
@@ -741,7 +823,8 @@ static void on_timer(uv_timer_t *timer)
                          (int)(HOLD_NS / MU_NS_PER_S));
         fails(st, &why);
         st->safe = st->gathering;
-        release(st);
+        srv_pool_kept(s, false);
+        release(st, false);
     }
     srv_settle(s);
 }

@@ -28,6 +28,7 @@ static const struct {
     [SRV_STATE_NODES] = {"nodes", "job, node", sizeof(struct job_node_row)},
     [SRV_STATE_INCIDENTS] = {"incidents", "job, number", sizeof(struct job_incident)},
     [SRV_STATE_POOL] = {"pool", "job", sizeof(struct pool_row)},
+    [SRV_STATE_DRAINS] = {"drains", "job, host", sizeof(struct pool_drain_row)},
 };
 
 struct srv_state {
@@ -95,17 +96,39 @@ static void create_table(const struct srv_state *st, enum srv_state_table t, str
     (void)mu_buf_addf(sql, ", PRIMARY KEY (%s));", tables[t].key);
 }
 
-/* The tables that an older file lacks: `from` and those behind it. */
-static int create(struct srv_state *st, enum srv_state_table from, struct mu_err *err)
+static int create(struct srv_state *st, struct mu_err *err)
 {
     struct mu_buf sql;
     mu_buf_init(&sql, mu_mem_default());
     (void)mu_buf_adds(&sql, "BEGIN IMMEDIATE;");
-    for (int t = (int)from; t < SRV_STATE_TABLE_COUNT; t++)
+    for (int t = 0; t < SRV_STATE_TABLE_COUNT; t++)
         create_table(st, (enum srv_state_table)t, &sql);
     (void)mu_buf_addf(&sql, "PRAGMA user_version=%d; COMMIT;", SRV_STATE_SCHEMA);
     int r = sql.oom ? mu_err_set(err, -ENOMEM, "no memory") : exec(st, mu_buf_cstr(&sql), err);
     mu_buf_fini(&sql);
+    return r;
+}
+
+/* An older file, to what this version writes: all of it or nothing. */
+static int bring_up(struct srv_state *st, int version, struct mu_err *err)
+{
+    static const char again[] = "ALTER TABLE pool ADD COLUMN no_requeue INTEGER NOT NULL DEFAULT 0;"
+                                "ALTER TABLE pool ADD COLUMN requeues INTEGER NOT NULL DEFAULT 0;"
+                                "ALTER TABLE pool ADD COLUMN lost TEXT NOT NULL DEFAULT '';";
+    struct mu_buf sql;
+    mu_buf_init(&sql, mu_mem_default());
+    (void)mu_buf_adds(&sql, "BEGIN IMMEDIATE;");
+    if (version < 2)
+        create_table(st, SRV_STATE_POOL, &sql);
+    else if (version < 4)
+        (void)mu_buf_adds(&sql, again);
+    if (version < 3)
+        create_table(st, SRV_STATE_DRAINS, &sql);
+    (void)mu_buf_addf(&sql, "PRAGMA user_version=%d; COMMIT;", SRV_STATE_SCHEMA);
+    int r = sql.oom ? mu_err_set(err, -ENOMEM, "no memory") : exec(st, mu_buf_cstr(&sql), err);
+    mu_buf_fini(&sql);
+    if (r < 0)
+        (void)sqlite3_exec(st->db, "ROLLBACK", NULL, NULL, NULL); /* It may be over already. */
     return r;
 }
 
@@ -143,9 +166,9 @@ static int check_schema(struct srv_state *st, struct mu_err *err)
                           "%s is of schema %d, and this version knows up to %d: use a newer "
                           "rdzv-server, or another --state-dir",
                           st->path, version, SRV_STATE_SCHEMA);
-    return version == 0   ? create(st, SRV_STATE_JOBS, err)
-           : version == 1 ? create(st, SRV_STATE_POOL, err)
-                          : 0; /* Others to come are brought up here. */
+    return version == 0                 ? create(st, err)
+           : version < SRV_STATE_SCHEMA ? bring_up(st, version, err)
+                                        : 0;
 }
 
 /* --- statements, made once --- */
@@ -389,6 +412,20 @@ read_pool(struct srv_state *st, const struct srv_state_reader *reader, struct mu
     return r;
 }
 
+static int
+read_drains(struct srv_state *st, const struct srv_state_reader *reader, struct mu_err *err)
+{
+    struct pool_drain_row row = {0};
+    sqlite3_stmt *q = NULL;
+    int r = select_rows(st, SRV_STATE_DRAINS, "ORDER BY host", &q, err);
+    while (r == 0 && (r = next_row(st, SRV_STATE_DRAINS, q, &row, err)) > 0) {
+        reader->drain(reader->arg, &row);
+        r = 0;
+    }
+    (void)sqlite3_finalize(q);
+    return r;
+}
+
 static int st_read(struct srv_state *st, const struct srv_state_reader *reader, struct mu_err *err)
 {
     static const struct job_row_kept empty;
@@ -399,6 +436,8 @@ static int st_read(struct srv_state *st, const struct srv_state_reader *reader, 
     struct nodes list = {0};
     mu_buf_init(&list.hellos, mu_mem_default());
     int r = read_pool(st, reader, err);
+    if (r == 0)
+        r = read_drains(st, reader, err);
     if (r == 0)
         r = select_rows(st, SRV_STATE_JOBS, "ORDER BY job", &jobs, err);
     if (r == 0)
@@ -472,9 +511,10 @@ static int carry_out(struct srv_state *st, const struct srv_state_op *op)
     case SRV_STATE_TRIM:
         return delete_rows(st->trim, op->job, op->number);
     case SRV_STATE_EMPTY:
-        return sqlite3_exec(
-            st->db, "DELETE FROM jobs; DELETE FROM nodes; DELETE FROM incidents; DELETE FROM pool;",
-            NULL, NULL, NULL);
+        return sqlite3_exec(st->db,
+                            "DELETE FROM jobs; DELETE FROM nodes; DELETE FROM incidents; "
+                            "DELETE FROM pool; DELETE FROM drains;",
+                            NULL, NULL, NULL);
     }
     return SQLITE_ERROR;
 }

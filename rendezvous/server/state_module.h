@@ -14,11 +14,11 @@
 #include "rendezvous/pool/keep.h"
 
 /* Raised when anything below, or a row, changes: a module of another build is refused. */
-#define SRV_STATE_ABI 2
+#define SRV_STATE_ABI 3
 #define SRV_STATE_SYMBOL "muster_state_module"
 /* Raised when a table changes: a file of a newer one is refused, one of an older one is brought up.
  */
-#define SRV_STATE_SCHEMA 2
+#define SRV_STATE_SCHEMA 4
 
 enum srv_state_table {
     SRV_STATE_JOBS,
@@ -26,6 +26,7 @@ enum srv_state_table {
     SRV_STATE_INCIDENTS,
     SRV_STATE_POOL, /* Its jobs; since schema 2. Numbers of `jobs` and of these are never the same.
                      */
+    SRV_STATE_DRAINS, /* Hosts that the pool gives no jobs; since schema 3. All of "job" 0. */
     SRV_STATE_TABLE_COUNT
 };
 
@@ -44,7 +45,8 @@ struct srv_state_op {
     enum srv_state_what what;
     enum srv_state_table table;
     int64_t job;     /* Chosen by the server, from 1. */
-    const void *row; /* PUT: a struct job_row_kept, job_node_row, job_incident or pool_row. */
+    const void *row; /* PUT: a struct job_row_kept, job_node_row, job_incident, pool_row or
+                        pool_drain_row. */
     int64_t number;
 };
 
@@ -58,6 +60,7 @@ struct srv_state_reader {
                 size_t node_count);
     void (*incident)(void *arg, int64_t job, const struct job_incident *row);
     void (*pool)(void *arg, int64_t job, const struct pool_row *row);
+    void (*drain)(void *arg, const struct pool_drain_row *row);
 };
 
 struct srv_state;
@@ -71,8 +74,8 @@ struct srv_state_module {
                 const struct job_fields *fields,
                 struct srv_state **ret,
                 struct mu_err *err);
-    /* Every job of the pool, then every job in the order of their numbers, each followed by its
-     * incidents. */
+    /* Every job of the pool and every host that is drained, then every job in the order of their
+     * numbers, each followed by its incidents. */
     int (*read)(struct srv_state *st, const struct srv_state_reader *reader, struct mu_err *err);
     /* All of it or nothing. durable: safe from power loss when it returns, with all before it. */
     int (*write)(struct srv_state *st,

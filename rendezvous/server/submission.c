@@ -375,9 +375,9 @@ static int write_spec(const cJSON *root, struct submission *s, struct mu_err *er
 
 static int read_all(const cJSON *root, struct submission *ret, struct mu_err *err)
 {
-    static const char *const known[] = {"argv",           "cwd",           "env",  "nnodes",
-                                        "nproc_per_node", "gpus_per_node", "name", "id",
-                                        "agent_args",     "submitter"};
+    static const char *const known[] = {"argv",           "cwd",           "env",    "nnodes",
+                                        "nproc_per_node", "gpus_per_node", "name",   "id",
+                                        "agent_args",     "submitter",     "requeue"};
     int64_t nproc = 1;
     int64_t gpus = -1;
     int r = check_fields(root, known, MU_COUNT(known), err);
@@ -391,6 +391,10 @@ static int read_all(const cJSON *root, struct submission *ret, struct mu_err *er
         r = whole(field(root, "gpus_per_node"), "gpus_per_node", 0, MU_WORKERS_MAX, &gpus, err);
     if (r == 0)
         r = read_name(root, field(root, "argv"), ret, err);
+    const cJSON *requeue = field(root, "requeue");
+    if (r == 0 && requeue != NULL && !cJSON_IsBool(requeue))
+        r = mu_err_set(err, -EINVAL, "'requeue' is neither true nor false");
+    ret->no_requeue = cJSON_IsFalse(requeue);
     ret->nproc = (uint32_t)nproc;
     ret->gpus = (int32_t)gpus;
     return r == 0 ? write_spec(root, ret, err) : r;

@@ -17,7 +17,8 @@ struct submission {
     uint32_t nodes_min;
     uint32_t nodes_max;
     uint32_t nproc;
-    int32_t gpus;       /* -1: not said. */
+    int32_t gpus; /* -1: not said. */
+    bool no_requeue;
     struct mu_buf spec; /* One JSON object, without control characters. */
 };
 

@@ -26,7 +26,7 @@ def pool(server):
 
 
 def test_an_empty_pool_is_shown_as_one(server):
-    assert pool(server) == {"nodes": [], "queue": []}
+    assert pool(server) == {"nodes": [], "queue": [], "drained": [], "ended": []}
 
 
 def test_a_job_runs_and_ends_well(server):
@@ -155,6 +155,39 @@ def test_who_refuses_is_passed_over_until_the_job_fails(server):
     assert j["cause"] == "n2 refused it: no folder /srv/train here" and j["exit_status"] == 1
 
 
+def test_what_ended_without_a_round_is_shown(server):
+    schema = pytest.importorskip("jsonschema", reason="python3-jsonschema is missing")
+    stopped = submit(server, name="stopped")
+    assert ask(server, "POST", f"/v1/jobs/{stopped}/stop")[0] == 202
+    n = Node(server)
+    refused = submit(server, name="refused")
+    n.placed(n.expect("assign"), 3, text="no folder /srv/train here")
+    wait_state(server, refused, "failed")
+    ran = submit(server, name="ran")
+    a = n.run()
+    agent = Agent(server, run_id=ran, nnodes=(1, 1))
+    agent.expect("start", skip=("welcome", "waiting"))
+    agent.started()
+    agent.finished()
+    agent.expect("end")
+    n.placed(a, 2)
+    wait_state(server, ran, "done")
+    s = server.status()
+    with open(os.path.join(os.environ["MUSTER_SOURCE"], "docs", "status.schema.json"), encoding="utf-8") as f:
+        schema.Draft202012Validator(json.load(f)).validate(s)
+    ended = {e["id"]: e for e in s["pool"]["ended"]}
+    assert sorted(ended) == sorted([stopped, refused]) and [j["id"] for j in s["jobs"]] == [ran]
+    assert (ended[stopped]["state"], ended[stopped]["exit_status"], ended[stopped]["sentence"]) == ("stopped", -1, "it was stopped before it began")
+    assert (ended[refused]["state"], ended[refused]["exit_status"]) == ("failed", 1) and "no folder" in ended[refused]["sentence"]
+    for i in range(40):
+        ask(server, "POST", f"/v1/jobs/{submit(server, id=f'w{i}', nnodes=9)}/stop")
+    assert len(pool(server)["ended"]) == 32
+    told = subprocess.run([mulib.program("muster"), "jobs", f"--rdzv=127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=mulib.PATIENCE)
+    assert told.returncode == 0 and "w39" in told.stdout and "it was stopped before it began" in told.stdout and ran in told.stdout, told
+    told = subprocess.run([mulib.program("muster"), "jobs", "--json", f"--rdzv=127.0.0.1:{server.port}"], capture_output=True, text=True, timeout=mulib.PATIENCE)
+    assert len(json.loads(told.stdout)) == 33
+
+
 def test_the_only_node_is_not_asked_again(server):
     n = Node(server)
     name = submit(server)
@@ -182,6 +215,8 @@ def test_a_stopped_job_is_shown_as_stopped(server):
     assert (shown["state"], shown["sentence"]) == ("stopped", "stopped: it was asked to stop")
     _, _, text = server.get("/metrics")
     assert b'muster_jobs{state="stopped"} 1' in text and b'muster_jobs{state="failed"} 0' in text
+    ended = dict(re.findall(rb'muster_jobs_ended_total\{state="(\w+)"\} (\d+)', text))
+    assert ended == {b"succeeded": b"0", b"failed": b"0", b"stopped": b"1"}
     assert ask(server, "POST", f"/v1/jobs/{name}/resume")[0] == 202
     assert server.job(name)["state"] == "failed"  # Of the start before, which the pool has forgotten.
 
@@ -336,6 +371,70 @@ def test_the_queue_survives_a_kill(start_server):
     assert ask(server, "POST", f"/v1/jobs/{stopped}/resume")[0] == 202
 
 
+def test_a_drain_survives_a_kill_in_the_same_moment(start_server):
+    """The 202 comes once it is on the disk; a host that is not there comes back drained, and its name is enough to take that back."""
+    for _ in range(3):
+        server = start_server(*CALM, keep=True)
+        n1, n2 = Node(server, "n1"), Node(server, "n2")
+        submit(server, id="runs", nproc_per_node=8)
+        busy = n1.run() and n1
+        assert ask(server, "POST", "/v1/nodes/n1/drain")[0] == 202
+        assert ask(server, "POST", "/v1/nodes/n2/drain")[0] == 202
+        server.kill()
+        server = start_server(*CALM, keep=True)
+        assert sorted(pool(server)["drained"]) == ["n1", "n2"]
+        n1 = Node(server, "n1", node=busy.node, has=[{"job": "runs", "attempt": 1, "state": 0}])
+        n3 = Node(server, "n2")  # Another service of that host.
+        assert {x["host"]: x["state"] for x in pool(server)["nodes"]} == {n1.host: "draining", "n2": "draining"}
+        waits = submit(server)
+        assert "2 are drained" in job(server, waits)["sentence"]
+        code, answer = ask(server, "POST", "/v1/nodes/n2/undrain")
+        assert code == 202 and answer["sentence"] == "n2 takes jobs again", answer
+        assert n3.expect("assign")["job"] == waits
+        server.kill()
+        server = start_server(*CALM, keep=True)
+        assert pool(server)["drained"] == ["n1"]
+        code, answer = ask(server, "POST", "/v1/nodes/n1/undrain")
+        assert code == 202 and answer["host"] == "n1", answer
+        assert ask(server, "POST", "/v1/nodes/n9/undrain")[0] == 404
+        server.kill()
+        server = start_server(*CALM, keep=True)
+        assert pool(server)["drained"] == []
+        for name in ("runs", waits):
+            ask(server, "POST", f"/v1/jobs/{name}/stop")
+        server.kill()
+        (server.state_dir / "rdzv.db").unlink()
+
+
+def test_a_node_that_drained_itself_is_told_to_take_jobs_again(server):
+    n = Node(server)
+    n.send("drain", reason="SIGUSR1", timeout_ms=1000)
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "draining", "it leaves")
+    waits = submit(server)
+    code, answer = ask(server, "POST", "/v1/nodes/n1/undrain")
+    assert code == 202 and answer["sentence"] == "n1 takes jobs again", answer
+    n.expect("undrain", skip=())  # Before it is given anything.
+    assert n.expect("assign", skip=())["job"] == waits
+    n.send("drain", reason="SIGUSR1", timeout_ms=1000)
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "draining", "it leaves")
+    n.close()
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "away", "away")
+    code, answer = ask(server, "POST", "/v1/nodes/n1/undrain")
+    assert code == 409 and "when it is back, or restart it there" in answer["error"], answer
+
+
+def test_what_a_service_says_of_itself_ends_with_it(start_server):
+    server = start_server(*CALM)
+    n = Node(server)
+    n.send("drain", timeout_ms=1000)
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "draining", "it leaves")
+    assert pool(server)["drained"] == []
+    n.close()
+    server.wait_status(lambda s: s["pool"]["nodes"][0]["state"] == "away", "away")
+    successor = Node(server)
+    assert [x["state"] for x in pool(server)["nodes"] if x["state"] != "away"] == ["idle"] and successor
+
+
 def kept_by_now(server):
     """A later write that is waited for is behind all earlier ones: an agent hears its START when it is safe."""
     agent = Agent(server, run_id="mark", nnodes=(1, 1))
@@ -395,16 +494,24 @@ def test_without_a_state_dir_running_jobs_are_found_on_their_nodes(start_server)
     assert code == 409 and "submit it anew" in answer["error"]
 
 
-def test_a_file_of_the_schema_before_is_brought_up(start_server):
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_file_of_the_schemas_before_is_brought_up(start_server, version):
     server = start_server(*CALM, keep=True)
     kept_by_now(server)
+    old = submit(server)
     assert server.stop() == 0
     with sqlite3.connect(server.state_dir / "rdzv.db") as db:
-        db.execute("DROP TABLE pool")
-        db.execute("PRAGMA user_version=1")
+        for column in ("no_requeue", "requeues", "lost"):
+            db.execute(f"ALTER TABLE pool DROP COLUMN {column}")
+        if version < 3:
+            db.execute("DROP TABLE drains")
+        if version < 2:
+            db.execute("DROP TABLE pool")
+        db.execute(f"PRAGMA user_version={version}")
     db.close()
     server = start_server(*CALM, keep=True)
     assert server.job("mark")
+    assert version < 2 or job(server, old)["requeue"] is True
     name = submit(server)
     assert server.stop() == 0
     assert job(start_server(*CALM, keep=True), name)["state"] == "queued"

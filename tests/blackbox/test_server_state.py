@@ -10,6 +10,7 @@ import time
 import pytest
 
 import mulib
+import poollib
 from mulib import Agent
 
 # Not an address of this machine: these agents hold no port that would prove that they live.
@@ -169,7 +170,7 @@ def test_a_newer_schema_is_refused_and_left_alone(keeping, tmp_path):
     db.close()
     p = subprocess.run([mulib.program("rdzv-server"), "--port", "0", "--state-dir", str(first.state_dir)], stdin=subprocess.DEVNULL,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=mulib.PATIENCE, text=True)
-    assert p.returncode == 1 and "is of schema 7, and this version knows up to 2: use a newer rdzv-server" in p.stderr
+    assert p.returncode == 1 and "is of schema 7, and this version knows up to 4: use a newer rdzv-server" in p.stderr
     assert not [n for n in os.listdir(first.state_dir) if "damaged" in n]
 
 
@@ -409,6 +410,53 @@ def test_a_full_disk_stops_no_job_and_is_made_up_for(small_disk, start_server):
     j = second.job(live["id"])
     assert (j["round"], j["restarts"]) == (live["round"], live["restarts"])
     a.close(), b.close()
+
+
+def fill(small_disk):
+    """Until nothing more goes in; the file that can be removed."""
+    ballast = small_disk / "ballast"
+    with open(ballast, "ab", buffering=0) as f:
+        for size in (4096, 1):
+            try:
+                while True:
+                    f.write(b"x" * size)
+            except OSError:
+                pass
+    return ballast
+
+
+@needs_mount
+def test_what_a_full_disk_does_not_take_is_not_promised(small_disk, start_server):
+    s = start_server("--state-dir", str(small_disk), "--lease", "60")
+    n = poollib.Node(s, "n1", slots=2)
+    poollib.submit(s, id="runs")
+    a = n.run()
+    poollib.wait_state(s, "runs", "running")
+    promised, refused = [poollib.submit(s, id=f"p{i}", nnodes=2) for i in range(3)], None
+    ballast = fill(small_disk)
+    for i in range(400):  # Until what was set aside in the file is used up.
+        code, answer = poollib.ask(s, "POST", "/v1/jobs", {"argv": ["x", "y" * 4000], "id": f"j{i}", "nnodes": 2})
+        if code != 201:
+            refused = (code, answer, f"j{i}")
+            break
+        promised.append(f"j{i}")
+    code, answer, name = refused
+    assert code == 507 and "the job was not taken on" in answer["error"], refused
+    assert "the disk of --state-dir" in answer["error"] and str(small_disk / "rdzv.db") in answer["error"] and "full" in answer["error"], answer
+    assert poollib.ask(s, "GET", f"/v1/jobs/{name}")[0] == 404
+    for path in ("/v1/jobs", "/v1/jobs/runs/stop", f"/v1/jobs/{promised[0]}/resume", "/v1/nodes/n1/drain", "/v1/nodes/n1/undrain"):
+        code, answer = poollib.ask(s, "POST", path, {"argv": ["x"], "id": "other"} if path == "/v1/jobs" else None)
+        assert code == 507 and answer["error"].startswith("nothing was done: the disk of --state-dir"), (path, answer)
+    assert poollib.ask(s, "GET", "/v1/jobs/other")[0] == 404
+    assert poollib.job(s, "runs")["state"] == "running" and s.status()["pool"]["drained"] == []
+    assert [q["id"] for q in s.status()["pool"]["queue"]] == promised
+    s.kill()
+    ballast.unlink()
+    s = start_server("--state-dir", str(small_disk), "--lease", "60", port=s.port)
+    assert [q["id"] for q in s.status()["pool"]["queue"]] == promised  # Every one, and no other.
+    assert poollib.submit(s, id="other") == "other"
+    assert poollib.ask(s, "POST", "/v1/jobs/runs/stop")[0] == 202
+    assert a["job"] == "runs"
 
 
 @needs_mount

@@ -523,6 +523,21 @@ def test_drained_node_takes_no_more(rig):
     node.placed("d", 2)
 
 
+def test_a_drained_node_takes_jobs_again_when_the_server_says_so(rig):
+    s = rig.service("--slots=4")
+    node = rig.pool.node()
+    s.signal(signal.SIGUSR1)
+    node.wait(lambda m: m["type"] == "drain")
+    node.send("undrain", reason="asked through the server")
+    node.assign("n", ["/bin/true"], "/")
+    node.placed("n", 2)
+    s.err.wait(r"service\.undrain")
+    s.signal(signal.SIGUSR1)  # And it can be told again.
+    node.wait(lambda m: m["type"] == "drain")
+    node.assign("m", ["/bin/true"], "/")
+    assert "drained" in node.placed("m", 3)["text"]
+
+
 def test_service_waits_for_its_server_for_ever_and_says_so(tmp_path):
     s = Service(tmp_path, 1)
     s.err.wait("service.waiting .*127.0.0.1:1 .*refused")

@@ -182,6 +182,11 @@ static const struct row rows[] = {
     CTL_CAUGHT_FIELDS(S, I, L, C)
 #undef THIS
 #undef MEMBER
+#define THIS CTL_UNDRAIN
+#define MEMBER undrain
+    CTL_UNDRAIN_FIELDS(S, I, L, C)
+#undef THIS
+#undef MEMBER
 #define THIS CTL_RELEASE
 #define MEMBER release
     CTL_RELEASE_FIELDS(S, I, L, C)

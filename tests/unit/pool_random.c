@@ -143,7 +143,7 @@ static void carry_out(struct world *w)
                 r->ending = true;
             else
                 post(w, at, m.u.unassign.job, (uint32_t)m.u.unassign.attempt, 2, 143);
-        } else {
+        } else if (a.type == POOL_ACT_DROP) {
             n->slot = POOL_NONE;
         }
     }
@@ -155,6 +155,7 @@ static void assert_order(const struct world *w)
     const struct pool_job *last = NULL;
     for (const struct pool_job *j = w->pool.queue; j != NULL; j = j->next) {
         assert_true(last == NULL || last->order < j->order);
+        assert_int_equal(j->state, POOL_QUEUED);
         last = j;
     }
 }
@@ -257,7 +258,9 @@ static void submit(struct world *w)
                                 .nodes_min = min,
                                 .nodes_max = min + rnd(w, 3),
                                 .nproc = 1 + rnd(w, 3),
-                                .gpus = (int32_t)rnd(w, 4) - 1};
+                                .gpus = (int32_t)rnd(w, 4) - 1,
+                                .no_requeue = rnd(w, 4) == 0,
+                                .unkept = rnd(w, 2) == 0};
     struct pool_event ev = event(POOL_EV_SUBMIT, POOL_NONE, POOL_NONE);
     ev.submission = &s;
     (void)give(w, ev);
@@ -282,6 +285,7 @@ static void work_ends(struct world *w)
         return;
     struct pool_event ev = event(POOL_EV_VERDICT, POOL_NONE, j->slot);
     ev.success = rnd(w, 2) == 0;
+    ev.nodes_gone = !ev.success && rnd(w, 2) == 0;
     ev.exit_status = 3;
     ev.begun_unix_ms = w->now / 1000000;
     for (int i = 0; i < NODES; i++) {
@@ -323,6 +327,11 @@ static void restart(struct world *w)
             fail_msg("%s", err.msg);
         mu_buf_fini(&texts);
     }
+    for (uint32_t i = 0; i < w->pool.drain_count; i++) {
+        struct pool_drain_row row;
+        pool_save_drain(&w->pool.drains[i], &row);
+        assert_int_equal(pool_load_drain(&next, &row, NULL), 0);
+    }
     assert_int_equal(next.live_count, w->pool.live_count);
     assert_int_equal(next.ended_count, w->pool.ended_count);
     pool_fini(&w->pool);
@@ -353,6 +362,37 @@ static void ask(struct world *w)
     (void)give(w, ev);
 }
 
+static void drain(struct world *w, uint32_t node)
+{
+    struct pool_event ev = event(rnd(w, 2) == 0 ? POOL_EV_DRAIN : POOL_EV_UNDRAIN, node, POOL_NONE);
+    ev.by_itself = ev.type == POOL_EV_DRAIN && rnd(w, 3) == 0;
+    (void)give(w, ev);
+}
+
+/* The disk has written what is due, or could not. */
+static void written(struct world *w, bool kept)
+{
+    for (uint32_t i = 0; i < w->pool.job_cap; i++)
+        if (w->pool.jobs[i] != NULL && w->pool.jobs[i]->unkept)
+            (void)give(w, event(kept ? POOL_EV_KEPT : POOL_EV_UNKEPT, POOL_NONE, i));
+}
+
+/* A job's nodes die together, as where the power fails. */
+static void nodes_die(struct world *w)
+{
+    const struct pool_job *j = some_job(w);
+    if (j == NULL || j->state != POOL_RUNNING)
+        return;
+    struct pool_event ev = event(POOL_EV_VERDICT, POOL_NONE, j->slot);
+    ev.nodes_gone = true;
+    ev.exit_status = 1;
+    ev.begun_unix_ms = w->now / 1000000;
+    for (int i = 0; i < NODES; i++)
+        if (find_run(&w->nodes[i], j->id) != NULL)
+            away(w, i, true);
+    (void)give(w, ev);
+}
+
 static void one_step(struct world *w)
 {
     int at = (int)rnd(w, NODES);
@@ -380,11 +420,14 @@ static void one_step(struct world *w)
     case 8:
         if (rnd(w, 8) == 0)
             restart(w);
+        else if (rnd(w, 2) == 0)
+            nodes_die(w);
+        else
+            written(w, rnd(w, 4) > 0);
         break;
     case 9:
         if (w->nodes[at].slot != POOL_NONE)
-            (void)give(w, event(rnd(w, 2) == 0 ? POOL_EV_DRAIN : POOL_EV_UNDRAIN, w->nodes[at].slot,
-                                POOL_NONE));
+            drain(w, w->nodes[at].slot);
         break;
     case 10:
         pass(w, (int64_t)rnd(w, 4000) * 1000000);
@@ -423,6 +466,7 @@ static void stop_what_cannot_be(struct world *w)
 static void calm_down(struct world *w)
 {
     w->calm = true;
+    written(w, true);
     for (int round = 0; round < 3000 && w->pool.live_count > 0; round++) {
         for (int i = 0; i < NODES; i++) {
             connect(w, i);
@@ -458,7 +502,18 @@ static void calm_down(struct world *w)
     }
 }
 
-static void run(uint64_t seed)
+static void assert_starts(struct world *w, uint32_t *again)
+{
+    for (uint32_t i = 0; i < w->pool.job_cap; i++) {
+        const struct pool_job *j = w->pool.jobs[i];
+        if (j == NULL)
+            continue;
+        assert_true(j->requeues <= POOL_REQUEUES_MAX && (!j->no_requeue || j->requeues == 0));
+        *again += j->requeues;
+    }
+}
+
+static void run(uint64_t seed, uint32_t *again)
 {
     static struct world w;
     memset(&w, 0, sizeof w);
@@ -477,6 +532,7 @@ static void run(uint64_t seed)
         if (j != NULL)
             assert_says(&w, j);
     }
+    assert_starts(&w, again);
     calm_down(&w);
     pool_fini(&w.pool);
 }
@@ -484,9 +540,10 @@ static void run(uint64_t seed)
 static void test_many_seeds(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        run(seed);
-    }
+    uint32_t again = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++)
+        run(seed, &again);
+    assert_true(again > SEEDS / 4); /* Else it was not looked at. */
 }
 
 int main(void)

@@ -104,12 +104,12 @@ static void has(struct story *s, uint32_t node, const char *job, int attempt, in
     give(s, ev);
 }
 
-static uint32_t offer_again(struct story *s, const char *host, int slots, int gpus)
+static uint32_t offer_as(struct story *s, const char *host, const char *id, int slots, int gpus)
 {
     struct ctl_msg m;
     struct pool_event ev = none(POOL_EV_OFFER);
     ctl_init(&m, CTL_OFFER);
-    (void)snprintf(m.u.offer.node, sizeof m.u.offer.node, "id-%s", host);
+    (void)mu_strcopy(m.u.offer.node, sizeof m.u.offer.node, id);
     (void)mu_strcopy(m.u.offer.host, sizeof m.u.offer.host, host);
     m.u.offer.slots = slots;
     m.u.offer.gpus = gpus;
@@ -117,6 +117,13 @@ static uint32_t offer_again(struct story *s, const char *host, int slots, int gp
     ev.addr = "127.0.0.1";
     give(s, ev);
     return s->out.node;
+}
+
+static uint32_t offer_again(struct story *s, const char *host, int slots, int gpus)
+{
+    char id[40];
+    (void)snprintf(id, sizeof id, "id-%.30s", host);
+    return offer_as(s, host, id, slots, gpus);
 }
 
 static uint32_t offer(struct story *s, const char *host, int slots, int gpus)
@@ -166,6 +173,18 @@ static void verdict(struct story *s, uint32_t job, bool success, int status)
     ev.success = success;
     ev.exit_status = status;
     ev.text = success ? NULL : "rank 0 failed";
+    ev.begun_unix_ms = s->now / 1000000;
+    give(s, ev);
+}
+
+/* As the rendezvous says it where the last node of a job goes. */
+static void nodes_gone(struct story *s, uint32_t job)
+{
+    struct pool_event ev = none(POOL_EV_VERDICT);
+    ev.job = job;
+    ev.nodes_gone = true;
+    ev.exit_status = 1;
+    ev.text = "the agent on n1 was lost";
     ev.begun_unix_ms = s->now / 1000000;
     give(s, ev);
 }
@@ -432,6 +451,34 @@ static void test_a_job_that_was_told_to_stop_ends_with_that_signal(void **state)
     end(&s);
 }
 
+/* The agents are killed, and what the rendezvous sees of that is a node that was lost. */
+static void test_a_job_that_was_killed_on_request_ends_with_that_signal(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, false);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t n2 = offer(&s, "n2", 1, 0);
+    uint32_t j = submit(&s, "j", 2, 2, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    placed(&s, n2, "j", 1, 1, 0);
+    stop(&s, j, 9);
+    nodes_gone(&s, j);
+    placed(&s, n1, "j", 1, 2, 1); /* It saw the other one go, first. */
+    placed(&s, n2, "j", 1, 2, 137);
+    assert_state(&s, j, POOL_STOPPED);
+    assert_int_equal(s.pool.jobs[j]->exit_status, 137);
+    uint32_t k = submit(&s, "k", 1, 1, 1, -1);
+    placed(&s, n1, "k", 1, 1, 0);
+    stop(&s, k, 9);
+    nodes_gone(&s, k);
+    of_node(&s, POOL_EV_AWAY, n1); /* It says nothing any more. */
+    pass(&s, 4);
+    assert_state(&s, k, POOL_STOPPED);
+    assert_int_equal(s.pool.jobs[k]->exit_status, 137);
+    end(&s);
+}
+
 static void test_who_refuses_is_passed_over_and_in_the_end_the_job_fails(void **state)
 {
     struct story s;
@@ -585,6 +632,34 @@ static void test_a_silent_node_is_dropped(void **state)
     end(&s);
 }
 
+/* The ASSIGN of the start before had crossed the order to stop. */
+static void test_a_refusal_of_the_start_before_is_nothing_to_the_next(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, false);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    of_node(&s, POOL_EV_AWAY, n1);
+    struct pool_event ev = none(POOL_EV_STOP);
+    ev.job = j;
+    ev.signo = 15;
+    give(&s, ev);
+    s.now += 4 * SEC;
+    give(&s, none(POOL_EV_DEADLINE));
+    assert_state(&s, j, POOL_STOPPED);
+    n1 = offer_again(&s, "n1", 1, 0);
+    placed(&s, n1, "j", 1, 1, 0);
+    ev.type = POOL_EV_RESUME;
+    give(&s, ev);
+    assert_state(&s, j, POOL_QUEUED);
+    placed(&s, n1, "j", 1, 3, 0);
+    assert_int_equal(s.pool.jobs[j]->refusals, 0);
+    has(&s, n1, "", 0, 0);
+    assert_state(&s, j, POOL_STARTING);
+    end(&s);
+}
+
 static void test_a_drained_node_takes_nothing_new_until_that_is_taken_back(void **state)
 {
     struct story s;
@@ -621,8 +696,266 @@ static void restart(struct story *s)
             fail_msg("%s", err.msg);
         mu_buf_fini(&texts);
     }
+    for (uint32_t i = 0; i < s->pool.drain_count; i++) {
+        struct pool_drain_row row;
+        pool_save_drain(&s->pool.drains[i], &row);
+        assert_int_equal(pool_load_drain(&next.pool, &row, NULL), 0);
+    }
     pool_fini(&s->pool);
     *s = next;
+}
+
+/* A service that ends with jobs there says that it leaves: the next one of its host is as new. */
+static void test_a_drain_is_of_the_host_and_what_a_service_says_is_its_own(void **state)
+{
+    struct story s;
+    struct mu_err err = {0};
+    (void)state;
+    begin(&s, false);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    struct pool_event ev = none(POOL_EV_DRAIN);
+    ev.node = n1;
+    ev.by_itself = true;
+    give(&s, ev);
+    assert_false(s.out.drains);
+    assert_true(s.pool.nodes[n1]->draining);
+    of_node(&s, POOL_EV_AWAY, n1);
+    uint32_t next = offer_as(&s, "n1", "id-next", 1, 0);
+    assert_false(s.pool.nodes[next]->draining);
+    of_node(&s, POOL_EV_DRAIN, next);
+    assert_true(s.out.drains);
+    of_node(&s, POOL_EV_AWAY, next);
+    s.now += 700 * SEC;
+    give(&s, none(POOL_EV_DEADLINE));
+    assert_int_equal(s.pool.node_count, 0);
+    next = offer_as(&s, "n1", "id-third", 1, 0);
+    assert_true(s.pool.nodes[next]->draining);
+    of_node(&s, POOL_EV_UNDRAIN, next);
+    assert_true(s.out.drains);
+    assert_int_equal(s.pool.drain_count, 0);
+    ev = none(POOL_EV_UNDRAIN);
+    ev.text = "n1";
+    assert_int_equal(try(&s, ev, &err), -ENOENT);
+    end(&s);
+}
+
+static void test_a_host_comes_back_drained_to_a_successor(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t runs = submit(&s, "runs", 1, 1, 1, -1);
+    assert_state(&s, runs, POOL_STARTING);
+    of_node(&s, POOL_EV_DRAIN, n1);
+    of_node(&s, POOL_EV_DRAIN, offer(&s, "n2", 1, 0));
+    restart(&s);
+    assert_int_equal(s.pool.drain_count, 2);
+    n1 = offer_again(&s, "n1", 1, 0); /* Known from its job. */
+    uint32_t n2 = offer_as(&s, "n2", "id-other", 1, 0);
+    uint32_t n3 = offer(&s, "n3", 1, 0);
+    assert_true(s.pool.nodes[n1]->draining && s.pool.nodes[n2]->draining);
+    assert_false(s.pool.nodes[n3]->draining);
+    of_node(&s, POOL_EV_AWAY, n2);
+    struct pool_event ev = none(POOL_EV_UNDRAIN);
+    ev.text = "n2";
+    give(&s, ev);
+    assert_int_equal(s.pool.drain_count, 1);
+    assert_true(s.out.drains);
+    end(&s);
+}
+
+/* --- what cannot be kept --- */
+
+static uint32_t submit_unkept(struct story *s, const char *id)
+{
+    struct pool_submission sub = {.id = id,
+                                  .name = id,
+                                  .spec = mu_str_of("{}", 2),
+                                  .nodes_min = 1,
+                                  .nodes_max = 1,
+                                  .nproc = 1,
+                                  .gpus = -1,
+                                  .unkept = true};
+    struct pool_event ev = none(POOL_EV_SUBMIT);
+    ev.submission = &sub;
+    give(s, ev);
+    return s->out.job;
+}
+
+static void of_job(struct story *s, enum pool_event_type type, uint32_t job)
+{
+    struct pool_event ev = none(type);
+    ev.job = job;
+    give(s, ev);
+}
+
+static void test_a_job_starts_once_it_is_kept_and_is_forgotten_where_it_cannot_be(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    (void)offer(&s, "n1", 1, 0);
+    uint32_t j = submit_unkept(&s, "j");
+    assert_state(&s, j, POOL_QUEUED);
+    assert_int_equal(s.order_count, 0);
+    uint32_t k = submit_unkept(&s, "k");
+    of_job(&s, POOL_EV_UNKEPT, j);
+    assert_int_equal(pool_find_job(&s.pool, "j"), POOL_NONE);
+    assert_int_equal(s.pool.live_count, 1);
+    of_job(&s, POOL_EV_KEPT, k);
+    assert_state(&s, k, POOL_STARTING);
+    j = submit_unkept(&s, "j"); /* The id is free again. */
+    stop(&s, j, 15);
+    of_job(&s, POOL_EV_UNKEPT, j);
+    assert_state(&s, j, POOL_STOPPED);
+    end(&s);
+}
+
+/* --- nodes that are lost --- */
+
+/* One that runs on n1, which goes; others wait behind it. */
+static uint32_t lose_all(struct story *s, uint32_t job, uint32_t node, int attempt)
+{
+    placed(s, node, s->pool.jobs[job]->id, attempt, 1, 0);
+    nodes_gone(s, job);
+    of_node(s, POOL_EV_AWAY, node);
+    pass(s, 4);
+    return s->pool.jobs[job]->seats[0].node;
+}
+
+static void test_a_job_whose_nodes_are_lost_starts_again_before_all_others(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    uint32_t k = submit(&s, "k", 1, 1, 1, -1);
+    (void)lose_all(&s, j, n1, 1);
+    assert_state(&s, j, POOL_QUEUED);
+    assert_says(&s, j, "starts again: n1 was lost; waits for 1 node");
+    assert_says(&s, k, "waits for j, which is first in the queue");
+    restart(&s); /* A successor knows it too. */
+    assert_says(&s, j, "starts again: n1 was lost; waits for 1 node");
+    uint32_t n2 = offer(&s, "n2", 1, 0);
+    assert_state(&s, j, POOL_STARTING);
+    assert_state(&s, k, POOL_QUEUED);
+    assert_int_equal(s.orders[0].attempt, 2);
+    assert_says(&s, j, "starts again: n1 was lost; waits for n2 to begin it");
+    placed(&s, n2, "j", 2, 1, 0);
+    assert_says(&s, j, "runs on n2; started again: n1 was lost");
+    (void)offer_again(&s, "n1", 1, 0); /* Back, with what it had. */
+    has(&s, n1, "j", 1, 0);
+    assert_true(s.out.stray);
+    verdict(&s, j, true, 0);
+    placed(&s, n2, "j", 2, 2, 0);
+    assert_state(&s, j, POOL_DONE);
+    end(&s);
+}
+
+static void test_a_job_starts_again_three_times_and_more_once_it_ran_for_an_hour(void **state)
+{
+    struct story s;
+    char host[16];
+    (void)state;
+    begin(&s, true);
+    uint32_t node = offer(&s, "n0", 1, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    for (int attempt = 1; attempt <= 6; attempt++) {
+        (void)snprintf(host, sizeof host, "n%d", attempt);
+        uint32_t next = offer(&s, host, 1, 0);
+        struct pool_event round = none(POOL_EV_ROUND);
+        round.job = j;
+        round.begun_unix_ms = s.now / 1000000;
+        placed(&s, node, "j", attempt, 1, 0);
+        give(&s, round);
+        if (attempt == 2)
+            pass(&s, 3601);
+        (void)lose_all(&s, j, node, attempt);
+        node = next;
+        /* The second start ran for so long that the three count from there. */
+        assert_state(&s, j, attempt < 5 ? POOL_STARTING : POOL_FAILED);
+        if (attempt == 5)
+            break;
+    }
+    assert_says(&s, j, "the agent on n1 was lost");
+    assert_int_equal(s.pool.jobs[j]->exit_status, 1);
+    end(&s);
+}
+
+static void assert_ends(struct story *s, uint32_t job, uint32_t node, enum pool_job_state how)
+{
+    (void)lose_all(s, job, node, 1);
+    assert_state(s, job, how);
+    end(s);
+}
+
+static void test_a_job_ends_where_its_end_was_nobodys_loss(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t j = submit(&s, "j", 1, 1, 1, -1);
+    of_node(&s, POOL_EV_DRAIN, n1);
+    assert_ends(&s, j, n1, POOL_FAILED);
+
+    begin(&s, true);
+    n1 = offer(&s, "n1", 1, 0);
+    j = submit(&s, "j", 1, 1, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    stop(&s, j, 15);
+    assert_ends(&s, j, n1, POOL_STOPPED);
+
+    begin(&s, true); /* A worker failed, and the node goes a moment later. */
+    n1 = offer(&s, "n1", 1, 0);
+    j = submit(&s, "j", 1, 1, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    verdict(&s, j, false, 7);
+    assert_ends(&s, j, n1, POOL_FAILED);
+
+    begin(&s, true); /* Somebody killed the agent alone: its service is there, and says so. */
+    n1 = offer(&s, "n1", 1, 0);
+    j = submit(&s, "j", 1, 1, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    nodes_gone(&s, j);
+    placed(&s, n1, "j", 1, 2, 137);
+    assert_state(&s, j, POOL_FAILED);
+    end(&s);
+
+    begin(&s, true);
+    n1 = offer(&s, "n1", 1, 0);
+    j = submit(&s, "j", 1, 1, 1, -1);
+    s.pool.jobs[j]->no_requeue = true;
+    restart(&s);
+    n1 = offer(&s, "n1", 1, 0);
+    assert_ends(&s, j, n1, POOL_FAILED);
+}
+
+static void test_who_is_left_of_lost_nodes_ends_it_before_it_starts_again(void **state)
+{
+    struct story s;
+    (void)state;
+    begin(&s, true);
+    uint32_t n1 = offer(&s, "n1", 1, 0);
+    uint32_t n2 = offer(&s, "n2", 1, 0);
+    uint32_t j = submit(&s, "j", 2, 2, 1, -1);
+    placed(&s, n1, "j", 1, 1, 0);
+    placed(&s, n2, "j", 1, 1, 0);
+    of_node(&s, POOL_EV_AWAY, n1);
+    pass(&s, 4);
+    nodes_gone(&s, j); /* Too few came in time. */
+    assert_state(&s, j, POOL_RUNNING);
+    pass(&s, 31); /* The agent on n2 does not end. */
+    assert_state(&s, j, POOL_QUEUED);
+    assert_int_equal(s.orders[0].type, POOL_ACT_UNASSIGN);
+    assert_says(&s, j, "starts again: n1 was lost; waits for n2 to end its last start");
+    (void)offer(&s, "n3", 1, 0);
+    assert_state(&s, j, POOL_QUEUED);
+    placed(&s, n2, "j", 1, 2, 143);
+    assert_state(&s, j, POOL_STARTING);
+    end(&s);
 }
 
 static void test_a_successor_goes_on(void **state)
@@ -748,6 +1081,7 @@ int main(void)
         cmocka_unit_test(test_a_verdict_beats_statuses_and_agents_that_stay_are_ended),
         cmocka_unit_test(test_stop_and_resume),
         cmocka_unit_test(test_a_job_that_was_told_to_stop_ends_with_that_signal),
+        cmocka_unit_test(test_a_job_that_was_killed_on_request_ends_with_that_signal),
         cmocka_unit_test(test_who_refuses_is_passed_over_and_in_the_end_the_job_fails),
         cmocka_unit_test(test_who_refuses_is_not_asked_again_while_another_is_busy),
         cmocka_unit_test(test_a_job_of_many_nodes_fails_when_too_few_have_not_refused_it),
@@ -755,7 +1089,15 @@ int main(void)
         cmocka_unit_test(test_a_lost_node_is_replaced_and_tidies_up_when_it_is_back),
         cmocka_unit_test(test_a_node_that_is_back_in_time_changes_nothing),
         cmocka_unit_test(test_a_silent_node_is_dropped),
+        cmocka_unit_test(test_a_refusal_of_the_start_before_is_nothing_to_the_next),
         cmocka_unit_test(test_a_drained_node_takes_nothing_new_until_that_is_taken_back),
+        cmocka_unit_test(test_a_drain_is_of_the_host_and_what_a_service_says_is_its_own),
+        cmocka_unit_test(test_a_host_comes_back_drained_to_a_successor),
+        cmocka_unit_test(test_a_job_starts_once_it_is_kept_and_is_forgotten_where_it_cannot_be),
+        cmocka_unit_test(test_a_job_whose_nodes_are_lost_starts_again_before_all_others),
+        cmocka_unit_test(test_a_job_starts_again_three_times_and_more_once_it_ran_for_an_hour),
+        cmocka_unit_test(test_a_job_ends_where_its_end_was_nobodys_loss),
+        cmocka_unit_test(test_who_is_left_of_lost_nodes_ends_it_before_it_starts_again),
         cmocka_unit_test(test_a_successor_goes_on),
         cmocka_unit_test(test_without_rows_running_jobs_are_found_on_their_nodes),
         cmocka_unit_test(test_rows_that_make_no_sense_are_left_out),

@@ -115,6 +115,13 @@ static void test_what_cannot_be_taken_is_refused_with_a_reason(void **state)
     assert_int_equal(out.count, 0);
     step(4, (struct svc_event){.type = SVC_EV_WELCOME}); /* Another server, maybe. */
     assert_int_equal(out.a[out.count - 1].type, SVC_ACT_DRAINS);
+    step(5, (struct svc_event){.type = SVC_EV_UNDRAIN});
+    assert_int_equal(out.count, 0);
+    (void)assign("b", 1, 1);
+    step(6, (struct svc_event){.type = SVC_EV_STOP}); /* Then it is too late. */
+    step(6, (struct svc_event){.type = SVC_EV_UNDRAIN});
+    assert_int_equal(out.count, 1);
+    assert_int_equal(out.a[0].type, SVC_ACT_DRAINS);
 }
 
 static void test_an_assignment_said_again_is_answered_again(void **state)
