@@ -117,6 +117,7 @@ def test_json_log_is_one_object_a_line(start_server):
     events = [json.loads(line) for line in s.log.lines if "listening on" not in line]
     moves = [e for e in events if e["event"] == "job.move"]
     assert [m["move"] for m in moves][:1] == ["GATHERING->RUNNING"]
+    assert (moves[0]["round"], moves[0]["nodes"], moves[0]["world"]) == (1, 1, 2)
 
 
 def test_a_state_dir_too_long_for_its_files_names_is_refused():
