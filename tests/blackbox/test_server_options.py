@@ -32,6 +32,8 @@ def run(*args):
     (["--log-format", "xml"], "--log-format"),
     (["--bogus"], "--bogus"),
     (["--bogus=1"], "--bogus"),
+    (["--prot", "29500"], '"--prot" is not an option of rdzv-server: did you mean --port?'),
+    (["--lese=3"], "did you mean --lease?"),
     (["--help=1"], "--help"),
     (["29500"], "29500"),
 ])
