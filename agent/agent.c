@@ -257,6 +257,24 @@ static const char *serving_address(const struct agent *a, const char *host)
     return mu_addr_is_loopback(host) && !meant ? "*" : host;
 }
 
+/* We serve at a port that was typed, and a server of this host listens at the usual one. */
+static void say_other_server(const struct agent *a, const char *host, uint16_t port)
+{
+    enum {
+        USUAL = 29500
+    };
+    char words[96];
+    char text[400];
+    if (port == USUAL ||
+        strstr(mu_holder_words(host, USUAL, words, sizeof words), "rdzv-server") == NULL)
+        return;
+    (void)snprintf(text, sizeof text,
+                   "nobody listened at port %u, so this agent serves the rendezvous there itself; "
+                   "a server%s listens at port %d of this host: did you mean --rdzv=%.120s:%d?",
+                   port, words, USUAL, a->o->endpoint.host, USUAL);
+    say(a, text);
+}
+
 /* Nobody listens there, and it is us: serve. */
 static bool on_nobody_listens(void *arg, const char *host, uint16_t port)
 {
@@ -265,6 +283,7 @@ static bool on_nobody_listens(void *arg, const char *host, uint16_t port)
     struct mu_err err = {0};
     if (a->hosting.rdzv != NULL || a->o->is_host == 0 || !mu_addr_is_local(host))
         return false;
+    const char *met = host;
     host = serving_address(a, host);
     int r = hosting_serve_rdzv(&a->hosting, host, port, &got, &err);
     if (r < 0 && r != -EADDRINUSE) { /* In use: another agent on this host was faster. */
@@ -275,6 +294,7 @@ static bool on_nobody_listens(void *arg, const char *host, uint16_t port)
     if (r == 0) {
         a->life.config.serves = true;
         share_rdzv(a);
+        say_other_server(a, met, got);
     }
     mu_log(MU_INFO, "rdzv.host", "address=%s port=%u ours=%d", host, got, r == 0);
     return true;

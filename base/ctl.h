@@ -257,7 +257,8 @@
     STR(job, MU_RUN_ID_BYTES, 1, "a job that is here; empty: that was the last one")               \
     INT(attempt, 0, UINT32_MAX, 0, 0, "which start of it")                                         \
     INT(state, 0, 1, 0, 0, "0 it runs, 1 it has ended")                                            \
-    INT(status, 0, 255, 0, 0, "the exit status of its agent, where it has ended")
+    INT(status, 0, 255, 0, 0, "the exit status of its agent, where it has ended")                  \
+    INT(submitted_ms, 0, INT64_C(1) << 53, 0, 0, "as assign had it; 0: not known")
 
 #define CTL_ASSIGN_FIELDS(STR, INT, INTS, CAUSE)                                                   \
     STR(job, MU_RUN_ID_BYTES, 1, "the job's id, which is its run id too")                          \
@@ -266,7 +267,10 @@
     INT(node_rank, 0, MU_NODES_MAX, 1, 0, "which of the job's nodes this is")                      \
     INT(node_count, 1, MU_NODES_MAX, 1, 1, "how many nodes the job was placed on")                 \
     INT(nproc, 1, MU_WORKERS_MAX, 1, 1, "workers to start here")                                   \
-    INTS(gpus, "the numbers of the GPUs that they may use")
+    INTS(gpus, "the numbers of the GPUs that they may use")                                        \
+    INT(submitted_ms, 0, INT64_C(1) << 53, 0, 0,                                                   \
+        "when it was submitted (the server's Unix time): tells jobs of one id apart, where a "     \
+        "server lost its memory between them; 0: not said")
 
 #define CTL_PLACED_FIELDS(STR, INT, INTS, CAUSE)                                                   \
     STR(job, MU_RUN_ID_BYTES, 1, "the job")                                                        \
@@ -289,7 +293,9 @@
     INT(since_ms, -1, INT64_C(1) << 53, 0, -1,                                                     \
         "only what was written since then (Unix time); -1: all")                                   \
     INT(lines, -1, INT32_MAX, 0, -1, "of what is there only so many last lines; -1: all")          \
-    INT(credit, 0, 1 << 30, 1, 0, "bytes of text that the node may send before more")
+    INT(credit, 0, 1 << 30, 1, 0, "bytes of text that the node may send before more")              \
+    INT(submitted_ms, 0, INT64_C(1) << 53, 0, 0,                                                   \
+        "of the job of that id that was submitted then; 0: of the last one")
 
 #define CTL_MORE_FIELDS(STR, INT, INTS, CAUSE)                                                     \
     INT(stream, 1, UINT32_MAX, 1, 1, "the stream")                                                 \

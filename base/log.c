@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/manager.h"
+#include "base/parse.h"
 #include "base/shown.h"
 
 static struct {
@@ -80,17 +81,61 @@ static const char *next_pair(const char **p, struct mu_str *ret_key, struct mu_s
     return v + n + (v[n] == '"');
 }
 
+/* "%u", "%5ld": one conversion of an integer, behind which nothing but texts stand, which may be
+ * empty or begin with a blank. */
+static bool converts_integer(struct mu_str s)
+{
+    size_t i = 1;
+    if (s.n < 2 || s.p[0] != '%')
+        return false;
+    while (i < s.n && strchr("-+ #0123456789", s.p[i]) != NULL)
+        i++;
+    while (i < s.n && strchr("hljzt", s.p[i]) != NULL)
+        i++;
+    if (i == s.n || strchr("diu", s.p[i]) == NULL)
+        return false;
+    for (i++; i + 1 < s.n && s.p[i] == '%' && s.p[i + 1] == 's';)
+        i += 2;
+    return i == s.n;
+}
+
+/* Was that value made from an integer? The format tells; digits in a text do not. */
+static bool is_integer(const char *fmt, struct mu_str key)
+{
+    struct mu_str k;
+    struct mu_str v;
+    for (const char *next = NULL; (next = next_pair(&fmt, &k, &v)) != NULL; fmt = next)
+        if (k.n == key.n && memcmp(k.p, key.p, k.n) == 0)
+            return v.n > 0 && v.p[-1] == '=' && converts_integer(v);
+    return false;
+}
+
+/* Plain digits, as the conversion alone writes them. */
+static bool reads_as_integer(struct mu_str s, int64_t *ret)
+{
+    char text[24] = "";
+    size_t sign = s.n > 0 && s.p[0] == '-' ? 1 : 0;
+    if (s.n == sign || s.n >= sizeof text || (s.p[sign] == '0' && s.n > sign + 1))
+        return false;
+    memcpy(text, s.p, s.n);
+    return mu_parse_i64(text, INT64_MIN, INT64_MAX, "number", ret, NULL) == 0;
+}
+
 /* key=value pairs as JSON members: the same fields in the other format. Quoted values keep their
- * escapes. */
-static void pairs_to_json(struct mu_json *w, const char *p)
+ * escapes; what the format made from an integer is a number. */
+static void pairs_to_json(struct mu_json *w, const char *fmt, const char *p)
 {
     struct mu_str key;
     struct mu_str value;
     for (const char *next = NULL; (next = next_pair(&p, &key, &value)) != NULL; p = next) {
         char name[48] = "";
         memcpy(name, key.p, key.n < sizeof name - 1 ? key.n : sizeof name - 1);
+        int64_t number = 0;
         mu_json_key(w, name);
-        mu_json_strn(w, value);
+        if (is_integer(fmt, key) && reads_as_integer(value, &number))
+            mu_json_i64(w, number);
+        else
+            mu_json_strn(w, value);
     }
     if (*p != '\0')
         mu_json_kstr(w, "text", p);
@@ -123,8 +168,8 @@ static int send_to_journal(enum mu_log_level level, const char *event, const cha
     return r;
 }
 
-static void
-format_line(struct mu_buf *b, enum mu_log_level level, const char *event, const char *text)
+static void format_line(
+    struct mu_buf *b, enum mu_log_level level, const char *event, const char *fmt, const char *text)
 {
     static const char *const names[] = {"error", "warning", "info", "debug"};
     static const char *const journal[] = {"<3>", "<4>", "<6>", "<7>"};
@@ -137,7 +182,7 @@ format_line(struct mu_buf *b, enum mu_log_level level, const char *event, const 
         mu_json_kstr(&w, "level", names[level]);
         mu_json_kstr(&w, "program", settings.program);
         mu_json_kstr(&w, "event", event);
-        pairs_to_json(&w, text);
+        pairs_to_json(&w, fmt, text);
         mu_json_close(&w, '}');
         (void)mu_buf_adds(b, "\n");
     } else if (settings.journal) {
@@ -166,7 +211,7 @@ void mu_log(enum mu_log_level level, const char *event, const char *fmt, ...)
     }
     struct mu_buf b;
     mu_buf_init(&b, mu_mem_default());
-    format_line(&b, level, event, text);
+    format_line(&b, level, event, fmt, text);
     if (settings.put != NULL)
         settings.put(settings.put_arg, b.p, b.n);
     else if (b.n > 0 && write(STDERR_FILENO, b.p, b.n) < 0) {

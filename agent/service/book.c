@@ -110,6 +110,22 @@ refuse(struct svc_book *b, const struct svc_event *ev, const char *why, struct s
     a->text = b->refusal;
 }
 
+/* Another job of the same id: its server has lost its memory, and gave the id again. */
+static bool is_another(const struct svc_entry *e, const struct svc_event *ev)
+{
+    return e->submitted_ms != 0 && ev->submitted_ms != 0 && e->submitted_ms != ev->submitted_ms;
+}
+
+/* What became of those that have ended is of no use to who gave the id again. */
+static void forget_namesakes(struct svc_book *b, const struct svc_event *ev)
+{
+    for (int i = 0; i < SVC_JOBS_MAX; i++) {
+        struct svc_entry *e = &b->entries[i];
+        if (e->used && e->state == SVC_ENDED && strcmp(e->job, ev->job) == 0 && is_another(e, ev))
+            e->used = false;
+    }
+}
+
 /* A free place, or that of the ended job that has been here longest. */
 static int32_t find_place(const struct svc_book *b)
 {
@@ -135,6 +151,8 @@ static bool cannot_take(const struct svc_book *b, const struct svc_event *ev, ch
         (void)snprintf(ret, cap,
                        "this node was drained (SIGUSR1) and takes no more jobs until its "
                        "service is restarted");
+    else if (other >= 0 && is_another(&b->entries[other], ev))
+        (void)snprintf(ret, cap, "another job of this id, submitted before it, is still here");
     else if (other >= 0 && is_live(&b->entries[other]))
         (void)snprintf(ret, cap, "start %u of this job is still here", b->entries[other].attempt);
     else if (ev->nproc > b->slots || busy > b->slots - ev->nproc)
@@ -151,8 +169,11 @@ static bool cannot_take(const struct svc_book *b, const struct svc_event *ev, ch
 static int on_assign(struct svc_book *b, const struct svc_event *ev, struct svc_out *out)
 {
     char why[SVC_TEXT_BYTES];
+    forget_namesakes(b, ev);
     int32_t here = svc_find(b, ev->job, ev->attempt);
-    if (here >= 0) { /* Said again, as after a connection that was lost: so is our answer. */
+    if (here >= 0 &&
+        !is_another(&b->entries[here],
+                    ev)) { /* Said again, as after a connection that was lost: so is our answer. */
         tell(b, here, b->entries[here].state == SVC_ENDED ? SVC_PLACED_ENDED : SVC_PLACED_RUNS,
              out);
         return 0;
@@ -166,6 +187,7 @@ static int on_assign(struct svc_book *b, const struct svc_event *ev, struct svc_
     struct svc_entry *e = &b->entries[i];
     *e = (struct svc_entry){.used = true,
                             .attempt = ev->attempt,
+                            .submitted_ms = ev->submitted_ms,
                             .state = SVC_RUNNING,
                             .nproc = ev->nproc,
                             .deadline_ns = INT64_MAX};

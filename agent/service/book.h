@@ -36,6 +36,7 @@ struct svc_entry {
     bool used;
     char job[MU_RUN_ID_BYTES];
     uint32_t attempt;
+    int64_t submitted_ms; /* Tells jobs of one id apart; 0: not known. */
     enum svc_state state;
     uint32_t nproc;
     int32_t status;      /* Of its agent, once it has ended: as shells have it. */
@@ -46,10 +47,11 @@ struct svc_entry {
 };
 
 enum svc_event_type {
-    SVC_EV_ASSIGN,   /* job, attempt, nproc; text: why the shell finds it cannot be, or NULL. */
-    SVC_EV_FAILED,   /* entry, text: the start that was asked for did not succeed. */
-    SVC_EV_EXITED,   /* entry, status */
-    SVC_EV_EMPTY,    /* entry: all of its output is kept, every process that held it is gone. */
+    SVC_EV_ASSIGN, /* job, attempt, submitted_ms, nproc; text: why the shell finds it cannot be, or
+                      NULL. */
+    SVC_EV_FAILED, /* entry, text: the start that was asked for did not succeed. */
+    SVC_EV_EXITED, /* entry, status */
+    SVC_EV_EMPTY,  /* entry: all of its output is kept, every process that held it is gone. */
     SVC_EV_UNASSIGN, /* job, attempt, signo, grace_ns */
     SVC_EV_WELCOME,  /* A connection is up, and the server knows us. */
     SVC_EV_LOST,     /* It is not any more. */
@@ -65,6 +67,7 @@ struct svc_event {
     enum svc_event_type type;
     const char *job;
     uint32_t attempt;
+    int64_t submitted_ms;
     uint32_t nproc;
     int32_t entry;
     int32_t status;

@@ -72,6 +72,7 @@ put_entry(struct mu_json *w, const struct svc_entry *e, const struct run *r, int
     mu_json_open(w, '{');
     mu_json_kstr(w, "job", e->job);
     mu_json_ki64(w, "attempt", e->attempt);
+    mu_json_ki64(w, "submitted_ms", e->submitted_ms);
     mu_json_kstr(w, "state", svc_state_name(e->state));
     mu_json_ki64(w, "nproc", e->nproc);
     mu_json_ki64(w, "status", e->status);
@@ -246,6 +247,7 @@ static int take_entry(struct svc_book *b, struct runs *a, const cJSON *j, int32_
     int64_t left_ms = number(j, "left_ms", -1);
     *e =
         (struct svc_entry){.attempt = (uint32_t)number(j, "attempt", 0),
+                           .submitted_ms = number(j, "submitted_ms", 0),
                            .nproc = (uint32_t)number(j, "nproc", 1),
                            .status = (int32_t)number(j, "status", 0),
                            .deadline_ns = left_ms < 0 ? INT64_MAX : now_ns + left_ms * MU_NS_PER_MS,

@@ -291,6 +291,93 @@ void kept_gap_text(const struct kept_gap *gap, char *ret)
                    strerror(gap->error));
 }
 
+/* --- whose it is --- */
+
+#define ASIDE '~' /* In no id. */
+#define STAMP_BYTES 21
+
+/* ".train.1790000000000" */
+static void mark_name(const char *job, int64_t submitted_ms, char *ret)
+{
+    (void)snprintf(ret, NAME_BYTES, ".%s.%" PRId64, job, submitted_ms);
+}
+
+/* When the job was submitted whose output is there; 0: not known. */
+static int64_t owner_of(const struct kept *l, const char *job)
+{
+    size_t n = strlen(job);
+    int64_t found = 0;
+    MU_CLEANUP(mu_closedirp) DIR *d = open_folder(l);
+    for (const struct dirent *e = d != NULL ? readdir(d) : NULL; e != NULL; e = readdir(d)) {
+        const char *p = e->d_name;
+        if (p[0] == '.' && strncmp(p + 1, job, n) == 0 && p[n + 1] == '.' &&
+            mu_parse_i64(p + n + 2, 1, INT64_MAX, "mark", &found, NULL) == 0)
+            return found;
+    }
+    return 0;
+}
+
+static void remove_mark(struct kept *l, const char *job)
+{
+    char name[NAME_BYTES];
+    int64_t owner = owner_of(l, job);
+    if (owner == 0)
+        return;
+    mark_name(job, owner, name);
+    (void)unlinkat(l->dir_fd, name, 0);
+}
+
+/* Of a long id the beginning: the name must be one of ours, or nobody would ever remove it. */
+static void aside_name(const char *job, int64_t stamp, char *ret)
+{
+    (void)snprintf(ret, KEPT_ASIDE_BYTES, "%.*s%c%" PRId64, KEPT_ASIDE_BYTES - 2 - STAMP_BYTES, job,
+                   ASIDE, stamp);
+}
+
+static int move_aside(struct kept *l, const char *job, const char *aside)
+{
+    struct kept_part part;
+    int count = 0;
+    while (kept_next(l, job, NULL, &part)) {
+        char from[NAME_BYTES];
+        char to[NAME_BYTES];
+        name_of(job, part, from);
+        name_of(aside, part, to);
+        if (renameat(l->dir_fd, from, l->dir_fd, to) < 0 && unlinkat(l->dir_fd, from, 0) < 0)
+            break; /* Nothing can be done in this folder. */
+        count++;
+    }
+    return count;
+}
+
+int kept_claim(
+    struct kept *l, const char *job, uint32_t attempt, int64_t submitted_ms, char *ret_aside)
+{
+    char name[NAME_BYTES];
+    int64_t owner = submitted_ms > 0 ? owner_of(l, job) : 0;
+    int count = 0;
+    if (submitted_ms == 0 || owner == submitted_ms)
+        return 0;
+    /* Without a mark, of an older version: a first start has no output yet, and a further one goes
+     * on with what is there. */
+    aside_name(job, owner > 0 ? owner : mu_unix_ms(), ret_aside);
+    if (owner > 0 || attempt == 1)
+        count = move_aside(l, job, ret_aside);
+    forget_gap(l, job);
+    remove_mark(l, job);
+    mark_name(job, submitted_ms, name);
+    MU_CLEANUP(mu_closep)
+    int fd = openat(l->dir_fd, name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+    (void)fd; /* Without it the next namesake is told by its first start. */
+    return count;
+}
+
+bool kept_is_of(const struct kept *l, const char *job, int64_t submitted_ms)
+{
+    int64_t owner = submitted_ms > 0 ? owner_of(l, job) : 0;
+    return owner == 0 || owner == submitted_ms;
+}
+
 /* --- too much of it --- */
 
 struct kept_file {
@@ -360,7 +447,9 @@ void kept_sweep(struct kept *l)
         if (kept_next(l, f[i].job, NULL, &next))
             continue;
         forget_gap(l, f[i].job);
-        l->on_gone(l->arg, f[i].job);
+        remove_mark(l, f[i].job);
+        if (strchr(f[i].job, ASIDE) == NULL)
+            l->on_gone(l->arg, f[i].job);
     }
 }
 

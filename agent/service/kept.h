@@ -3,6 +3,10 @@
  * before the last goes; the new one's first record says how many came before. When all together
  * are too much, parts of ended jobs go, the oldest first.
  *
+ * A server that loses its memory may give an id again. An empty file, .<job>.<when it was
+ * submitted>, says whose output is there under the id; another job's is renamed to
+ * <job>~<when>.<attempt>.<part>.log when the id is claimed, and never shown under it.
+ *
  * The loop never waits for a disk: what is to be written is handed to a thread of libuv's pool, one
  * batch of a job at a time, and who has more to say waits for on_written. A full disk
  * stops nobody: what it does not take is counted, said once, and noted in the file when there is
@@ -60,6 +64,15 @@ struct record_now kept_now(const struct kept *l, char *at);
 
 /* A job's id that may be a file's name. */
 bool kept_is_name(const char *job);
+
+/* The id is that job's from now on; submitted_ms 0: nothing is known of it, and nothing done.
+ * Output of another job is moved aside: the number of files, and in ret_aside, which has
+ * KEPT_ASIDE_BYTES, what stands in place of the id in their names. */
+#define KEPT_ASIDE_BYTES MU_RUN_ID_BYTES
+int kept_claim(
+    struct kept *l, const char *job, uint32_t attempt, int64_t submitted_ms, char *ret_aside);
+/* May what is kept under that id be that job's? */
+bool kept_is_of(const struct kept *l, const char *job, int64_t submitted_ms);
 
 struct kept_part {
     uint32_t attempt;

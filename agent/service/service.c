@@ -111,6 +111,7 @@ static void send_has(struct service *s, int32_t entry)
         h->attempt = e->attempt;
         h->state = e->state == SVC_ENDED;
         h->status = e->status;
+        h->submitted_ms = e->submitted_ms;
     }
     link_send(s->link, &s->msg);
 }
@@ -180,13 +181,29 @@ static void prepare(struct service *s, const struct ctl_assign *a, struct mu_err
         (void)spec_check(&s->spec, &place, s->job_envp, err);
 }
 
+static uint32_t live_attempt(void *arg, const char *job);
+
+/* From now on the id is this job's, even if it cannot be started here. */
+static void claim_output(struct service *s, const struct ctl_assign *a)
+{
+    char aside[KEPT_ASIDE_BYTES];
+    if (kept_claim(&s->logs, a->job, (uint32_t)a->attempt, a->submitted_ms, aside) > 0)
+        mu_log(MU_WARN, "service.namesake",
+               "job=%s moved_to=%s text=\"output of another job of this id, submitted before, is "
+               "kept under that name\"",
+               a->job, aside);
+}
+
 static void take_assign(struct service *s, const struct ctl_assign *a)
 {
     struct mu_err err = {0};
     struct svc_event ev = {.type = SVC_EV_ASSIGN,
                            .job = a->job,
                            .attempt = (uint32_t)a->attempt,
+                           .submitted_ms = a->submitted_ms,
                            .nproc = (uint32_t)a->nproc};
+    if (live_attempt(s, a->job) == 0 && kept_is_name(a->job))
+        claim_output(s, a);
     prepare(s, a, &err);
     ev.text = err.code != 0 ? err.msg : NULL;
     s->assign = a;

@@ -377,17 +377,21 @@ void tails_begin(struct tails *t, const struct ctl_tail *m)
     _Static_assert(TAILS_MAX == 256, "as the sentence has it");
     tails_end(t, (uint32_t)m->stream);
     bool full = t->count >= TAILS_MAX;
-    struct tail *r = full ? NULL : mu_zalloc(mu_mem_default(), sizeof *r);
+    bool is_name = kept_is_name(m->job);
     struct tail none = {.stream = (uint32_t)m->stream};
+    if (is_name && !kept_is_of(t->logs, m->job, m->submitted_ms)) {
+        send_end(t, &none); /* What is here is a namesake's. */
+        return;
+    }
+    struct tail *r = full ? NULL : mu_zalloc(mu_mem_default(), sizeof *r);
     int64_t lines = m->lines < LINES_MAX ? m->lines : LINES_MAX;
     if (r != NULL && lines >= 0) {
         r->ring_size = lines > 0 ? (uint32_t)lines : 1;
         r->ring = mu_alloc(mu_mem_default(), r->ring_size * sizeof *r->ring);
     }
-    if (r == NULL || (lines >= 0 && r->ring == NULL) || !kept_is_name(m->job)) {
+    if (r == NULL || (lines >= 0 && r->ring == NULL) || !is_name) {
         free(r);
-        if (full ||
-            kept_is_name(m->job)) /* Else its reader would take it for one that is silent. */
+        if (full || is_name) /* Else its reader would take it for one that is silent. */
             send_own(t, none.stream, m->job, mu_unix_ms(), full ? too_many : no_memory);
         send_end(t, &none);
         return;

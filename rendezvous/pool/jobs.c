@@ -291,8 +291,8 @@ struct pool_job *pool_job_adopt(struct pool *p, uint32_t node, const struct ctl_
     memcpy(j->name, j->id, sizeof j->name);
     j->attempt = (uint32_t)m->attempt;
     j->order = ++p->orders;
-    j->submitted_unix_ms = p->unix_ms;
-    j->state = POOL_STARTING; /* It never waited here. */
+    j->submitted_unix_ms = m->submitted_ms; /* 0: not known. */
+    j->state = POOL_STARTING;               /* It never waited here. */
     j->met = true;
     pool_job_move(p, j, POOL_RUNNING);
     return j;

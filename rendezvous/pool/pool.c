@@ -661,6 +661,7 @@ void pool_assign_message(const struct pool *p, const struct pool_action *a, stru
     ret->u.assign.node_count = j->seat_count;
     ret->u.assign.nproc = j->nproc;
     ret->u.assign.gpus = (struct ctl_ints){s->gpus, s->gpu_count};
+    ret->u.assign.submitted_ms = j->submitted_unix_ms;
 }
 
 void pool_unassign_message(const struct pool *p, const struct pool_action *a, struct ctl_msg *ret)

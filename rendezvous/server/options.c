@@ -8,6 +8,7 @@
 #include "base/limits.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "base/words.h"
 
 #define PROGRAM "rdzv-server"
 #define S(n) ((n)*INT64_C(1000000000))
@@ -203,6 +204,21 @@ static const struct option *find_option(const char *name, size_t n)
     return NULL;
 }
 
+static int unknown(const char *word, size_t n, const char *shown, struct mu_err *err)
+{
+    const char *names[MU_COUNT(table)];
+    char name[64];
+    for (size_t i = 0; i < MU_COUNT(table); i++)
+        names[i] = table[i].name;
+    (void)snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), word);
+    const char *near = n < sizeof name ? mu_nearest(name, names, MU_COUNT(table)) : NULL;
+    if (near == NULL)
+        return mu_err_set(err, -EINVAL, "%s is not an option of " PROGRAM ": --help lists them",
+                          shown);
+    return mu_err_set(err, -EINVAL, "%s is not an option of " PROGRAM ": did you mean --%s?", shown,
+                      near);
+}
+
 /* "--name value", "--name=value", "-h". */
 static int parse_words(int argc, char **argv, struct srv_options *opts, struct mu_err *err)
 {
@@ -216,8 +232,7 @@ static int parse_words(int argc, char **argv, struct srv_options *opts, struct m
         const struct option *o = find_option(arg + 2, n);
         bool has_value = arg[2 + n] == '=';
         if (o == NULL)
-            return mu_err_set(err, -EINVAL, "%s is not an option of " PROGRAM ": --help lists them",
-                              shown);
+            return unknown(arg + 2, n, shown, err);
         if (o->kind == KIND_FLAG && has_value)
             return mu_err_set(err, -EINVAL, "--%s takes no value", o->name);
         if (o->kind != KIND_FLAG && !has_value && i + 1 == argc)

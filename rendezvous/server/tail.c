@@ -354,6 +354,7 @@ static struct part *new_part(struct tail *t, const struct pool_node *n)
 static void add_part(struct tail *t, uint32_t node, int64_t restart_ms)
 {
     struct srv *s = t->srv;
+    const struct pool_job *j = job_of(t);
     struct agent *a = agent_of(s, node);
     struct ctl_msg m;
     if (a == NULL)
@@ -386,6 +387,7 @@ static void add_part(struct tail *t, uint32_t node, int64_t restart_ms)
     m.u.tail.since_ms = resumes ? p->last_ms : restarts ? restart_ms : t->since_ms;
     m.u.tail.lines = resumes ? -1 : t->lines;
     m.u.tail.credit = MU_POOL_CREDIT_BYTES;
+    m.u.tail.submitted_ms = j != NULL ? j->submitted_unix_ms : 0;
     srv_pool_say(a, &m);
 }
 

@@ -91,12 +91,12 @@ class Node:
                 return jobs
             jobs.append(m)
 
-    def assign(self, job, argv, cwd, attempt=1, nproc=1, nnodes="1", gpus=(), **spec):
+    def assign(self, job, argv, cwd, attempt=1, nproc=1, nnodes="1", gpus=(), submitted_ms=0, **spec):
         text = json.dumps({"argv": [str(a) for a in argv], "cwd": str(cwd), "nnodes": nnodes, **spec})
-        self.send("assign", job=job, attempt=attempt, spec=text, node_rank=0, node_count=1, nproc=nproc, gpus=list(gpus))
+        self.send("assign", job=job, attempt=attempt, spec=text, node_rank=0, node_count=1, nproc=nproc, gpus=list(gpus), submitted_ms=submitted_ms)
 
-    def tail(self, job, stream, follow=0, rank=-2, since_ms=-1, lines=-1, credit=1 << 20):
-        self.send("tail", stream=stream, job=job, follow=follow, rank=rank, since_ms=since_ms, lines=lines, credit=credit)
+    def tail(self, job, stream, follow=0, rank=-2, since_ms=-1, lines=-1, credit=1 << 20, submitted_ms=0):
+        self.send("tail", stream=stream, job=job, follow=follow, rank=rank, since_ms=since_ms, lines=lines, credit=credit, submitted_ms=submitted_ms)
 
     def output(self, stream, refill=True, timeout=None):
         """All records up to the stream's end."""

@@ -92,6 +92,22 @@ def test_a_server_that_listens_already_is_used(server, job):
     assert server.job("none")["state"] == "succeeded"
 
 
+def test_who_serves_beside_a_server_at_the_usual_port_is_told_of_it(job, start_server):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("127.0.0.1", 29500))
+        except OSError:
+            pytest.skip("port 29500 is taken here")
+    server = start_server("--host", "127.0.0.1", port=29500)
+    port = agentlib.unused_port()
+    a = job.start(f"--rdzv=127.0.0.1:{port}", "--nnodes=1", job.worker("pass")).ends(0)
+    assert a.err.lines == [f"node-agent: nobody listened at port {port}, so this agent serves the rendezvous there itself; a server (pid "
+                           f"{server.process.pid}, \"rdzv-server\") listens at port 29500 of this host: did you mean --rdzv=127.0.0.1:29500?"]
+    server.stop()
+    assert job.start(f"--rdzv=127.0.0.1:{port}", "--nnodes=1", job.worker("pass")).ends(0).err.text() == ""
+
+
 def test_an_agent_told_not_to_host_waits_for_who_does(job):
     port = agentlib.unused_port()
     w = job.worker('say("up")')

@@ -32,6 +32,8 @@ def run(*args):
     (["--log-format", "xml"], "--log-format"),
     (["--bogus"], "--bogus"),
     (["--bogus=1"], "--bogus"),
+    (["--prot", "29500"], '"--prot" is not an option of rdzv-server: did you mean --port?'),
+    (["--lese=3"], "did you mean --lease?"),
     (["--help=1"], "--help"),
     (["29500"], "29500"),
 ])
@@ -117,6 +119,7 @@ def test_json_log_is_one_object_a_line(start_server):
     events = [json.loads(line) for line in s.log.lines if "listening on" not in line]
     moves = [e for e in events if e["event"] == "job.move"]
     assert [m["move"] for m in moves][:1] == ["GATHERING->RUNNING"]
+    assert (moves[0]["round"], moves[0]["nodes"], moves[0]["world"]) == (1, 1, 2)
 
 
 def test_a_state_dir_too_long_for_its_files_names_is_refused():

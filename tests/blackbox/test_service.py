@@ -13,6 +13,7 @@ import pytest
 
 import agentlib
 import mulib
+import poollib
 from mulib import PATIENCE, Server, program
 from servicelib import Pool, Service, gone, script
 
@@ -260,6 +261,79 @@ def test_each_further_attempt_begins_with_a_line(rig):
         assert node.placed("again", 2)["status"] == 0
     out = [(m["rank"], m["channel"], m["text"]) for m in node.log("again", 1)]
     assert out == [(0, 1, "hello"), (-1, 2, "node-agent: attempt 2 begins"), (0, 1, "hello"), (-1, 2, "node-agent: attempt 3 begins"), (0, 1, "hello")]
+
+
+def says(rig, word):
+    return [rig.script(f"{word}.py", f'say("{word}")\n')]
+
+
+def test_the_output_of_another_job_of_the_same_id_is_not_shown(rig):
+    """A server that lost its memory gave the id again."""
+    s = rig.service("--log-bytes=1M", "--log-bytes-all=1M")
+    node = rig.pool.node()
+    for attempt in (1, 2):
+        node.assign("train", says(rig, f"old{attempt}"), rig.folder, attempt=attempt, submitted_ms=1000)
+        node.placed("train", 2)
+    assert node.texts("train", 1, submitted_ms=1000, rank=0) == ["old1", "old2"]
+    assert node.texts("train", 2, submitted_ms=2000) == []
+    node.assign("train", ["./not-there"], rig.folder, submitted_ms=2000)  # Even one that cannot be started.
+    node.placed("train", 3)
+    assert node.texts("train", 3) == [] and node.texts("train", 4, submitted_ms=1000) == []
+    assert s.err.wait("service.namesake job=train moved_to=(\\S+)").group(1) == "train~1000"
+    for attempt in (1, 2):
+        node.assign("train", says(rig, f"new{attempt}"), rig.folder, attempt=attempt, submitted_ms=2000)
+        node.placed("train", 2)
+    assert node.texts("train", 5, submitted_ms=2000) == ["new1", "node-agent: attempt 2 begins", "new2"]
+    assert [f for f in kept_files(rig) if not f.startswith(".")] == ["train.1.0.log", "train.2.0.log", "train~1000.1.0.log", "train~1000.2.0.log"]
+    assert "old1" in (rig.folder / "kept" / "train~1000.1.0.log").read_text()
+    s.signal(signal.SIGHUP)
+    node = rig.pool.node(1)
+    assert node.texts("train", 6, submitted_ms=2000, rank=0) == ["new1", "new2"] and node.texts("train", 7, submitted_ms=3000) == []
+    big = [rig.script("big.py", 'for i in range(8000): os.write(1, b"x" * 200 + b"\\n")\n')]
+    for i in range(2):  # What was moved aside goes as others do, and so does the mark.
+        node.assign(f"big{i}", big, rig.folder, submitted_ms=3000)
+        node.placed(f"big{i}", 2)
+    assert [node.wait(lambda m: m["type"] == "release")["job"] for _ in range(1)] == ["train"]
+    assert not [f for f in kept_files(rig) if "train" in f]
+
+
+def test_a_server_that_was_started_anew_without_a_state_dir_mixes_no_jobs_output(rig):
+    first = Server(rig.folder, "--lease", "3", name="first")
+    s = rig.service(server=first)
+    s.err.wait("service.offered")
+
+    def run(server, word):
+        poollib.submit(server, id="train", argv=[str(a) for a in says(rig, word)], cwd=str(rig.folder))
+        poollib.wait_state(server, "train", "done")
+        logs = poollib.Logs(server, "train")
+        texts = []
+        while not (line := logs.line()).get("end"):
+            texts.append(line["text"])
+        return texts
+    assert run(first, "old") == ["old"]
+    first.kill()
+    second = Server(rig.folder, "--lease", "3", port=first.port, name="second")
+    second.wait_status(lambda x: x["pool"]["nodes"], "the node is back")
+    assert run(second, "new") == ["new"]
+    assert len([f for f in kept_files(rig) if f.startswith("train~")]) == 1
+    second.check_end()
+
+
+def test_a_job_whose_id_was_given_again_is_started_and_does_not_disturb_who_runs(rig):
+    rig.service("--slots=2")
+    node = rig.pool.node()
+    node.beats = False  # So that the node cannot know that its word was heard.
+    node.assign("a", says(rig, "old"), rig.folder, submitted_ms=1000)
+    node.placed("a", 2)
+    node.assign("a", [rig.script("w.py", 'say("new")\nhang()\n')], rig.folder, submitted_ms=2000)
+    node.placed("a", 1)
+    node.tail("a", 1, follow=1)
+    assert node.wait(lambda m: m["type"] == "output")["text"] == "new"
+    node.assign("a", says(rig, "newest"), rig.folder, submitted_ms=3000)
+    assert "another job of this id" in node.placed("a", 3)["text"]
+    node.assign("a", says(rig, "again"), rig.folder, submitted_ms=2000)  # Said again: it runs.
+    node.placed("a", 1)
+    assert node.texts("a", 2) == ["new"]
 
 
 def test_an_agents_report_is_one_write(rig):

@@ -161,6 +161,28 @@ static void test_json_has_the_same_fields(void **state)
     cJSON_Delete(root);
 }
 
+/* The format's conversions tell, never what a text looks like. */
+static void test_json_has_numbers_where_the_format_has(void **state)
+{
+    (void)state;
+    FILE *file = tmpfile();
+    char line[1024];
+    int kept = dup(STDERR_FILENO);
+    assert_true(file != NULL && kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    mu_log_setup("p", MU_INFO, MU_LOG_JSON);
+    mu_log(MU_INFO, "e",
+           "job=%s code=%d bytes=%lu host=%s pad=%04u quoted=\"%d\" list=%d, n=%u%s%s v=%s", "0012",
+           -3, 18000000000UL, "7", 12U, 5, 6, 4U, "", " more=1", "9 code2=8");
+    assert_true(dup2(kept, STDERR_FILENO) >= 0);
+    (void)close(kept);
+    rewind(file);
+    line[fread(line, 1, sizeof line - 1, file)] = '\0';
+    (void)fclose(file);
+    assert_has(line, "\"job\":\"0012\",\"code\":-3,\"bytes\":18000000000,\"host\":\"7\","
+                     "\"pad\":\"0012\",\"quoted\":\"5\",\"list\":\"6,\",\"n\":4,"
+                     "\"more\":\"1\",\"v\":\"9\",\"code2\":\"8\"}");
+}
+
 /* Odd texts must still be one JSON object on one line. */
 static void test_json_is_json_whatever_the_text(void **state)
 {
@@ -227,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_a_stream_that_is_not_ours_changes_nothing),
         cmocka_unit_test(test_below_the_level_nothing_is_written),
         cmocka_unit_test(test_json_has_the_same_fields),
+        cmocka_unit_test(test_json_has_numbers_where_the_format_has),
         cmocka_unit_test(test_json_is_json_whatever_the_text),
         cmocka_unit_test(test_levels_have_pythons_names_too),
         cmocka_unit_test(test_a_storm_is_cut_and_counted),
