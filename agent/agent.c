@@ -272,7 +272,7 @@ static void say_other_server(const struct agent *a, const char *host, uint16_t p
                    "nobody listened at port %u, so this agent serves the rendezvous there itself; "
                    "a server%s listens at port %d of this host: did you mean --rdzv=%.120s:%d?",
                    port, words, USUAL, a->o->endpoint.host, USUAL);
-    say(a, text);
+    agent_say(a, text);
 }
 
 /* Nobody listens there, and it is us: serve. */

@@ -6,9 +6,9 @@ import signal
 import pytest
 
 import mulib
+from musterlib import Muster
 from poollib import ask, job, wait_job, wait_state
 from servicelib import Service, gone, script
-from test_run import Muster
 
 QUICK = ("--lease", "2", "--beat", "0.2")
 
@@ -32,8 +32,11 @@ def cluster(start_server, tmp_path):
             self.server = start_server(*QUICK, keep=True)
 
         def run(self, *words):
-            self.musters.append(Muster(self.server, "run", "--name=t", *words, cwd=self.folder))
+            self.musters.append(self.muster("run", "--name=t", *words))
             return self.musters[-1]
+
+        def muster(self, *words):
+            return Muster(*words, env={"MUSTER_RDZV": f"127.0.0.1:{self.server.port}"}, cwd=self.folder)
 
         def job(self):
             return wait_job(self.server, "t", lambda _: True, "t")
@@ -95,9 +98,9 @@ def test_a_job_whose_node_dies_goes_on_at_another_and_muster_run_follows(cluster
     host = j["placed"][0]["host"]
     assert j["sentence"].startswith(f"starts again: {host} was lost; waits for 1 node"), j
     assert (j["attempt"], j["requeue"], j["requeues"], j["exit_status"], j["cause"]) == (1, True, 1, None, None)
-    shown = Muster(cluster.server, "jobs")
+    shown = cluster.muster("jobs")
     assert shown.end() == 0 and f"starts again: {host} was lost" in shown.out.text(), shown.out.text()
-    shown = Muster(cluster.server, "status", name)
+    shown = cluster.muster("status", name)
     assert shown.end() == 0 and f"starts again: {host} was lost" in shown.out.text(), shown.out.text()
     cluster.service()
     j = wait_state(cluster.server, name, "running")
@@ -132,7 +135,7 @@ def test_a_job_that_is_killed_on_request_ends_with_137(cluster):
     name = named(m)
     wait_state(cluster.server, name, "running")
     m.out.wait("start on")
-    stop = Muster(cluster.server, "stop", name, "--signal", "SIGKILL", "--wait")
+    stop = cluster.muster("stop", name, "--signal", "SIGKILL", "--wait")
     assert stop.end() == 0, stop.err.text()
     j = job(cluster.server, name)
     assert (j["state"], j["exit_status"], j["attempt"]) == ("stopped", 137, 1), j
