@@ -254,6 +254,7 @@ struct srv {
     struct watch *dead; /* Closed in this turn. */
 
     int listen_fd;
+    char congestion[16]; /* The system's way of TCP, for those that are no agents. */
     int spare_fd; /* Given up for a moment when descriptors run out, so that the newcomer can be
                      closed. */
     struct watch listener;

@@ -150,9 +150,24 @@ static struct patience with_agents(int64_t lease_ns)
 static const struct patience with_others = {
     .idle_s = KEEPALIVE_IDLE_S, .interval_s = KEEPALIVE_INTERVAL_S, .user_ms = 0};
 
+/* To agents what is lost is sent again at even intervals, as they do: with ever longer ones a
+ * network that was away for a second would be silent for two or three. Under BBR no stream counts
+ * as thin. */
+static void set_repeats(struct srv *s, bool agents)
+{
+    static const char even[] = "reno";
+    const int on = 1;
+    socklen_t n = sizeof s->congestion - 1;
+    s->congestion[0] = '\0';
+    if (!agents || getsockopt(s->listen_fd, IPPROTO_TCP, TCP_CONGESTION, s->congestion, &n) < 0)
+        return;
+    (void)setsockopt(s->listen_fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof on);
+    (void)setsockopt(s->listen_fd, IPPROTO_TCP, TCP_CONGESTION, even, sizeof even - 1);
+}
+
 /* What is accepted inherits all of this. Agents are the many where they are served: whoever turns
  * out to be somebody else is given more time then. */
-static void inherit_options(const struct srv *s)
+static void inherit_options(struct srv *s)
 {
     static const struct {
         int level;
@@ -167,12 +182,16 @@ static void inherit_options(const struct srv *s)
         (void)setsockopt(s->listen_fd, options[i].level, options[i].name, &options[i].value,
                          sizeof options[i].value);
     set_patience(s->listen_fd, &first);
+    set_repeats(s, agents);
 }
 
 void srv_no_agent(const struct srv *s, int fd)
 {
-    if ((s->config.services & SRV_AGENTS) != 0)
-        set_patience(fd, &with_others);
+    if ((s->config.services & SRV_AGENTS) == 0)
+        return;
+    set_patience(fd, &with_others);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, s->congestion,
+                     (socklen_t)strlen(s->congestion)); /* Its bytes may be many. */
 }
 
 int srv_listen(struct srv *s, struct mu_err *err)

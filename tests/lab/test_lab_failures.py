@@ -131,8 +131,11 @@ def test_a_cut_shorter_than_the_lease_restarts_nothing(hosts, events):
     started = events.take(4, 30)
     lab.lab("cut", 2)
     quiet = events.nothing(1.5)
+    sockets = [lab.lab("exec", host, "ss", "-tinH", "state", "established", f"( {port} = :29500 )") for host, port in ((1, "sport"), (2, "dport"))]
     lab.lab("heal", 2)
     assert quiet and events.nothing(4), "no worker started anew"
+    # What was lost is sent again at even intervals, whoever sent it: with ever longer ones the silence would be two and three times the cut.
+    assert "unacked:" in sockets[1] and "backoff:" not in "".join(sockets), sockets
     assert not server.matches(r"move=RUNNING->STOPPING"), server.text()
     for e in started:
         signal_worker(lab, e, "USR2")
