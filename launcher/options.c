@@ -146,10 +146,10 @@ static int set_version(struct cli_options *o, const char *text, struct mu_err *e
 /* clang-format off */
 static const struct option options[] = {
     {"rdzv", 'r', "HOST[:PORT]", set_rdzv, "the rdzv-server to ask, or the node-agent that hosts the rendezvous; default $MUSTER_RDZV, else localhost:29500", 0},
-    {"watch", 'w', "[SECONDS]", set_watch, "show it anew at each change, and ages every second or as often as said; with a JOB until it ends, with its outcome as exit status", OF(STATUS) | OF(JOBS) | OF(NODES) | OF(WORKERS) | OF(INCIDENTS) | OF(POOL)},
+    {"watch", 'w', "[SECONDS]", set_watch, "show it anew at each change, and ages every second or as often as said; with a JOB until it ends, with its outcome as exit status", OF(STATUS) | OF(JOBS) | OF(NODES) | OF(WORKERS) | OF(POOL)},
     {"json", 'j', NULL, set_json, "as JSON, with the names of docs/status.md and docs/incidents.md; with --watch one line at each change", 0},
     {"timeout", 't', "SECONDS", set_timeout, "how long an answer may take; default 5", 0},
-    {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several", ~(OF(JOBS) | OF(RUN) | OF(POOL) | OF(UNDRAIN))},
+    {"job", 0, "JOB", set_job, "the job that is meant, as behind the command; for drain: where a node of that name is in several", ~(OF(JOBS) | OF(RUN) | OF(POOL) | OF(UNDRAIN) | OF(STORE) | OF(TOKEN) | OF(DOCTOR))},
     {"drain-timeout", 0, "SECONDS", set_drain_timeout, "for drain: how long until the node leaves in any case; default 60", OF(DRAIN)},
     {"nnodes", 0, "N|MIN:MAX", cli_set_nnodes, "for run: on how many nodes; default 1, or with hosts all of them", OF(RUN)},
     {"nproc-per-node", 0, "N", cli_set_nproc, "for run: workers on each node; default 1", OF(RUN)},
@@ -333,12 +333,12 @@ int cli_options_parse(
     if (o->verb == CLI_VERB_COUNT)
         return mu_err_set(err, -EINVAL,
                           "a command is missing: muster status, or muster --help for all");
-    if (check_given(o, err) < 0 || cli_options_jobs_check(o, err) < 0)
-        return err->code;
     if (o->verb == CLI_INCIDENTS && o->watch)
         return mu_err_set(err, -EINVAL,
                           "--watch does not go with muster incidents: muster status JOB --watch "
                           "follows a job");
+    if (check_given(o, err) < 0 || cli_options_jobs_check(o, err) < 0)
+        return err->code;
     if (takes_node(o->verb) && o->node == NULL)
         return mu_err_set(err, -EINVAL,
                           "muster %s needs a node: its host name, or its id as muster nodes "
@@ -444,10 +444,11 @@ void cli_help(struct mu_buf *b, enum cli_verb verb)
             (void)mu_buf_adds(b, " [options]");
         add_argument(b, v);
         (void)mu_buf_addf(b, "%s\n\n%s%s.\n", verb == CLI_RUN ? "" : " [options]",
-                          takes_node(verb)    ? "Asks the server to "
-                          : verb == CLI_TOKEN ? "Does this: "
-                          : only_looks(verb)  ? "Shows "
-                                              : "To ",
+                          takes_node(verb)     ? "Asks the server to "
+                          : verb == CLI_TOKEN  ? "Does this: "
+                          : only_looks(verb)   ? "Shows "
+                          : verb == CLI_DOCTOR ? "Says "
+                                               : "To ",
                           v->doc);
         if (verb == CLI_RUN)
             cli_add_agent_flags(b);

@@ -25,7 +25,7 @@
     X(RUN, "run", "[--] PROGRAM [ARG...]",                                                         \
       "start a program on nodes of the pool, or on --hosts, and follow it to its end")             \
     X(LOGS, "logs", "JOB", "what a job's workers printed")                                         \
-    X(ATTACH, "attach", "JOB", "follow a job as run does")                                         \
+    X(ATTACH, "attach", "JOB", "follow a job that runs or waits, as run does")                     \
     X(STOP, "stop", "JOB", "end a job, or take it out of the queue")                               \
     X(RESUME, "resume", "JOB", "start a job that has ended once more, under the same id")          \
     X(POOL, "pool", NULL, "the nodes on offer, and which jobs wait for which")                     \

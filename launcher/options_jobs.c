@@ -323,6 +323,9 @@ static const struct {
     {CLI_RESUME, "muster resume train-5f3a9c", "once more, and follow it"},
     {CLI_POOL, "muster pool --watch", "see the queue move"},
     {CLI_UNDRAIN, "muster undrain n2", "n2 was rebooted, and may work again"},
+    {CLI_DOCTOR, "muster run --nnodes=2 -- muster doctor",
+     "two nodes of the pool, and what is between them"},
+    {CLI_DOCTOR, "muster doctor --local -r n1", "this machine, and its way to n1"},
 };
 
 void cli_add_examples(struct mu_buf *b, enum cli_verb verb)

@@ -545,7 +545,7 @@ void cli_page_nodes(struct mu_buf *out,
 struct pace {
     const cJSON *slowest; /* NULL: fewer than two report steps, or all are level. */
     const cJSON *host;    /* The node where that one runs. */
-    int64_t fastest_step;
+    int64_t fastest_step; /* -1: nobody reports steps. */
     int64_t fastest_rank;
 };
 
@@ -625,6 +625,11 @@ static void add_slowest(struct mu_buf *out, const cJSON *job, const struct cli_s
 {
     struct pace pace = pace_of(job);
     struct mu_buf b;
+    if (pace.fastest_step < 0 && strcmp(cli_text(job, "state"), "running") == 0)
+        (void)mu_buf_addf(out,
+                          "%s: its workers tell no steps, so which is slow is not known; "
+                          "muster_progress() of libmuster tells them\n",
+                          cli_text(job, "id"));
     if (pace.slowest == NULL)
         return;
     mu_buf_init(&b, out->mem);

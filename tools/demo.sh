@@ -3,6 +3,17 @@
 # loopback, showing its state while it runs and the result. With PyTorch at hand it trains a small network; else it computes pi.
 #   tools/demo.sh [--keep]      --keep: leave the folder with the output
 set -euo pipefail
+case ${1:-} in
+"" | --keep) ;;
+-h | --help)
+    sed -n '2,4s/^# //p' "$0"
+    exit 0
+    ;;
+*)
+    echo "tools/demo.sh: $1: it takes --keep alone, or nothing" >&2
+    exit 2
+    ;;
+esac
 cd "$(dirname "$0")/.."
 
 say() { printf '\n== %s\n' "$*"; }

@@ -87,7 +87,8 @@ int pool_undrain_node(struct pool *p, struct pool_node *n, struct mu_err *err)
 int pool_undrain_host(struct pool *p, const char *host, struct mu_err *err)
 {
     if (!pool_host_is_drained(p, host))
-        return mu_err_set(err, -ENOENT, "no node on offer has that id or name");
+        return mu_err_set(err, -ENOENT,
+                          "no node on offer has that id or name: muster pool lists them");
     drop(p, host);
     p->moved = true;
     return 0;

@@ -58,7 +58,7 @@ static struct room count_room(const struct pool *p, const struct pool_job *j, bo
 }
 
 /* None of those that are here is large enough. */
-static void add_largest(const struct pool *p, struct mu_buf *b)
+static void add_largest(const struct pool *p, const struct pool_job *j, struct mu_buf *b)
 {
     uint32_t slots = 0;
     uint32_t gpus = 0;
@@ -69,11 +69,16 @@ static void add_largest(const struct pool *p, struct mu_buf *b)
         slots = n->slots > slots ? n->slots : slots;
         gpus = n->gpus > gpus ? n->gpus : gpus;
     }
-    (void)mu_buf_addf(b, "no node on offer can ever run this (the largest takes %u worker%s", slots,
-                      slots == 1 ? "" : "s");
+    (void)mu_buf_adds(b, "waits for a node with ");
+    add_need(j, b);
+    (void)mu_buf_addf(b,
+                      ": of those on offer none can ever run it, as the largest takes %u worker%s",
+                      slots, slots == 1 ? "" : "s");
     if (gpus > 0)
         (void)mu_buf_addf(b, " and has %u GPU%s", gpus, gpus == 1 ? "" : "s");
-    (void)mu_buf_adds(b, "): it waits for one that can");
+    else
+        (void)mu_buf_adds(b, " and none has a GPU");
+    (void)mu_buf_adds(b, "; ask for less, or add such a node");
 }
 
 /* The first in the queue, or one that could pass it. */
@@ -85,7 +90,7 @@ static void add_room(const struct pool *p, const struct pool_job *j, struct mu_b
         r = other.could > r.could ? other : r;
     }
     if (r.here > 0 && r.large == 0) {
-        add_largest(p, b);
+        add_largest(p, j, b);
         return;
     }
     (void)mu_buf_addf(b, "waits for %u node%s with ", j->nodes_min, j->nodes_min == 1 ? "" : "s");
@@ -93,8 +98,8 @@ static void add_room(const struct pool *p, const struct pool_job *j, struct mu_b
     if (r.here == 0)
         (void)mu_buf_adds(b, ": no node is on offer");
     else if (r.could < j->nodes_min)
-        (void)mu_buf_addf(b, ": of %u on offer %u %s so large", r.here, r.could,
-                          r.could == 1 ? "is" : "are");
+        (void)mu_buf_addf(b, ": only %u of %u on offer could: add nodes, or stop it", r.could,
+                          r.here);
     else
         (void)mu_buf_addf(b, ": of %u on offer %u %s that now", r.here, r.fit,
                           r.fit == 1 ? "has" : "have");

@@ -132,7 +132,10 @@ static void drain(struct srv *s,
     else if (job != NULL && !f.has_job)
         (void)snprintf(text, sizeof text, "there is no living job of that id");
     else
-        (void)snprintf(text, sizeof text, "no living job has a node %s", shown);
+        (void)snprintf(text, sizeof text,
+                       "no living job has a node %s, nor has the pool: muster nodes and "
+                       "muster pool list those that are there",
+                       shown);
     *ret = answer_refusal(f.count > 1 ? 409 : 404, text);
 }
 

@@ -286,10 +286,11 @@ static void log_move(const struct srv_job *sj, const struct job_move *move)
     bool tell = j->has_cause && (move->to == JOB_STOPPING || move->to == JOB_FAILED);
     if (tell)
         (void)shown_cause(j, cause, sizeof cause);
-    mu_log(MU_INFO, "job.move", "job=%s round=%u ev=%s move=%s->%s nodes=%u world=%u%s%s",
-           shown_id(j, id, sizeof id), j->round, job_event_name(move->event),
-           job_state_name(move->from), job_state_name(move->to), j->node_count, j->world,
-           tell ? " cause=" : "", tell ? cause : "");
+    mu_log(move->to == JOB_FAILED ? MU_WARN : MU_INFO, "job.move",
+           "job=%s round=%u ev=%s move=%s->%s nodes=%u world=%u%s%s", shown_id(j, id, sizeof id),
+           j->round, job_event_name(move->event), job_state_name(move->from),
+           job_state_name(move->to), j->node_count, j->world, tell ? " cause=" : "",
+           tell ? cause : "");
 }
 
 static void trim_ended(struct srv *s)

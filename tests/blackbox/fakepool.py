@@ -166,7 +166,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         parts = path.strip("/").split("/")
         if method == "POST" and parts[0] == "nodes" and parts[2:] in (["drain"], ["undrain"]):
             if parts[1] != "n1":
-                return self.answer(404, {"error": "no node on offer has that id or name"})
+                return self.answer(404, {"error": "no node on offer has that id or name: muster pool lists them"})
             sentence = "n1 takes no new jobs, and 1 on it is asked to leave" if parts[2] == "drain" else "n1 takes jobs again"
             return self.answer(202, {"job": None, "node": "a1", "host": "n1", "timeout_ms": 60000, "sentence": sentence})
         job = pool.jobs.get(urllib.parse.unquote(parts[1])) if parts[0] == "jobs" and len(parts) > 1 else None

@@ -295,7 +295,7 @@ def test_what_a_post_is_refused_for(job, server):
     a = g.add()
     wait_steps(server, 1)
     node = g.node(a)["id"]
-    cases = [(404, "/nodes/nobody/drain", None, 'no living job has a node "nobody"'),
+    cases = [(404, "/nodes/nobody/drain", None, 'no living job has a node "nobody", nor has the pool: muster nodes and muster pool list those that are there'),
              (404, f"/nodes/{node}/drain?job=x", None, "there is no living job of that id"),
              (400, f"/nodes/{node}/drain?timeout=soon", None, "timeout"),
              (403, f"/nodes/{node}/drain", "evil.example:80", "the Host field must name this machine"),

@@ -58,7 +58,7 @@ def test_status_jobs_nodes_and_workers_of_a_running_job(job):
     assert r.returncode == 0 and [line.split()[:2] for line in r.stdout.splitlines()] == [["JOB", "STATE"], ["train", "running"]]
     assert [line.split()[2] for line in muster("nodes", at(job)).stdout.splitlines()[1:]] == [socket.gethostname()]
     pids = {str(w["pid"]) for w in job.status()["jobs"][0]["nodes"][0]["workers"]}
-    assert {line.split()[4] for line in muster("workers", "train", at(job)).stdout.splitlines()[1:]} == pids
+    assert {line.split()[4] for line in muster("workers", "train", at(job)).stdout.splitlines()[1:] if "tell no steps" not in line} == pids
 
 
 def test_json_has_the_servers_names(job):

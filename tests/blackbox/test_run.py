@@ -423,7 +423,7 @@ def test_a_node_of_the_pool_is_drained_and_taken_back(pool, muster):
     assert m.end() == 0 and m.out.lines == ["n1 takes jobs again"]
     assert [path for _, path in pool.asked] == ["/nodes/n1/drain?timeout=9.000", "/nodes/n1/undrain"]
     m = muster("undrain", "n9")
-    assert m.end() == 1 and m.err.lines == [f"muster undrain: 127.0.0.1:{pool.port}: no node on offer has that id or name"]
+    assert m.end() == 1 and m.err.lines == [f"muster undrain: 127.0.0.1:{pool.port}: no node on offer has that id or name: muster pool lists them"]
     m = muster("undrain")
     assert m.end() == 2 and "muster undrain needs a node" in m.err.text()
 

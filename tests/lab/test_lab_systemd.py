@@ -132,8 +132,8 @@ def test_the_journal_is_asked_by_its_fields_as_the_guide_says(hosts, stage):
     assert {line["MUSTER_JOB"] for line in moves} == {"one", "two"}
     assert any(line.get("MUSTER_MOVE", "").endswith("->RUNNING") and line["MUSTER_ROUND"] == "1" for line in moves)
     cause = m.journal("-u rdzv-server MUSTER_JOB=two -g cause=")[-1]
-    assert "exited with status 1" in cause["MUSTER_CAUSE"] and cause["MUSTER_EVENT"] == "job.move" and cause["PRIORITY"] == "6"
-    assert m.journal("-u rdzv-server -p warning") == []
+    assert "exited with status 1" in cause["MUSTER_CAUSE"] and cause["MUSTER_EVENT"] == "job.move" and cause["PRIORITY"] == "4"
+    assert {(line["MUSTER_JOB"], line["MUSTER_MOVE"].split(">")[1]) for line in m.journal("-u rdzv-server -p warning")} == {("two", "FAILED")}
     m.sh("systemd-run --quiet node-agent --nnodes=1 --rdzv=n1 --rdzv-id=three --no-python sleep 60")
     m.until("curl -sf http://localhost:29500/status | grep -q three")
     m.sh("node-agent --nnodes=1 --rdzv=n1 --rdzv-id=three --max-restarts=3 --no-python sleep 60", check=False)

@@ -322,7 +322,7 @@ static void test_a_later_job_passes_only_where_the_earlier_could_never_run(void 
     uint32_t small = submit(&s, "small-one", 1, 1, 2, 0);
     uint32_t other = submit(&s, "other", 1, 1, 4, 0);
     assert_state(&s, two, POOL_QUEUED);
-    assert_says(&s, two, "of 2 on offer 1 is so large");
+    assert_says(&s, two, "only 1 of 2 on offer could: add nodes, or stop it");
     assert_state(&s, small, POOL_STARTING);
     assert_string_equal(job(&s, small)->seats[0].host, "small");
     assert_state(&s, other, POOL_QUEUED);
@@ -549,10 +549,11 @@ static void test_sentences_stand_behind_the_state_and_name_a_host_once(void **st
     uint32_t j = submit(&s, "j", 2, 2, 1, 0);
     assert_says_all(&s, j, "waits for vm to begin it");
     assert_says_all(&s, huge,
-                    "no node on offer can ever run this (the largest takes 4 workers and has 2 "
-                    "GPUs): it waits for one that can");
+                    "waits for a node with 16 free slots (and as many GPUs where a node has any): "
+                    "of those on offer none can ever run it, as the "
+                    "largest takes 4 workers and has 2 GPUs; ask for less, or add such a node");
     uint32_t later = submit(&s, "later", 1, 1, 17, -1);
-    assert_says(&s, later, "can ever run this"); /* Not: waits for huge. */
+    assert_says(&s, later, "can ever run it"); /* Not: waits for huge. */
     stop(&s, later, 15);
     assert_says_all(&s, later, "it was stopped before it began");
     end(&s);
