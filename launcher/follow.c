@@ -22,7 +22,8 @@
 #include "launcher/show.h"
 
 #define S(n) ((n)*INT64_C(1000000000))
-#define AWAY_MAX_NS S(60)   /* A server that was restarted is back by then. */
+#define AWAY_MAX_NS S(60)   /* A server that was restarted is back by then, */
+#define UNTOLD_MAX_NS S(20) /* and its nodes have told it of their jobs so soon after. */
 #define SILENT_MAX_NS S(60) /* Without a beat the connection is dead; the server's come sooner. */
 #define RETRY_MIN_NS S(1) / 10
 #define RETRY_MAX_NS S(2)
@@ -46,10 +47,11 @@ struct follow {
     int64_t since_ms; /* What the user asked for; -1: all. */
     int64_t floor_ms; /* The oldest line that was shown of the last --lines; -1: none. */
     int64_t shown_count;
-    int64_t bytes;    /* Of lines, since the start. */
-    int64_t heard_ns; /* When the server sent something last. */
-    int64_t away_ns;  /* Since when it is away; 0: it is there. */
-    int64_t retry_ns; /* When the next attempt is made. */
+    int64_t bytes;     /* Of lines, since the start. */
+    int64_t heard_ns;  /* When the server sent something last. */
+    int64_t away_ns;   /* Since when it is away; 0: it is there. */
+    int64_t untold_ns; /* Since when a server that came back does not know the job; 0: it does. */
+    int64_t retry_ns;  /* When the next attempt is made. */
     int64_t pause_ns;
     int64_t say_ns; /* When it is asked why nothing happens. */
     int64_t say_pause_ns;
@@ -249,7 +251,7 @@ static void take_lines(struct follow *f)
     if (f->in.n == 0 || cli_stream_status(f->stream) != 200)
         return; /* An error is read as a whole. */
     f->heard_ns = mu_now_ns();
-    f->away_ns = 0;
+    f->away_ns = f->untold_ns = 0;
     f->pause_ns = 0;
     f->patient = true;
     if (f->away_said)
@@ -344,6 +346,16 @@ static void lose_stream(struct follow *f, const char *why, bool refused)
     f->retry_ns = now + f->pause_ns;
 }
 
+/* A server that remembers nothing hears from its nodes what runs, and they may be back after us. */
+static bool may_be_told_yet(struct follow *f)
+{
+    int64_t now = mu_now_ns();
+    if (!f->patient || f->away_ns == 0)
+        return false;
+    f->untold_ns = f->untold_ns != 0 ? f->untold_ns : now;
+    return now - f->untold_ns < UNTOLD_MAX_NS;
+}
+
 static void end_stream(struct follow *f, enum cli_flow flow, struct mu_err *err)
 {
     long status = cli_stream_status(f->stream);
@@ -354,6 +366,10 @@ static void end_stream(struct follow *f, enum cli_flow flow, struct mu_err *err)
                          cli_http_where(f->w->http));
         lose_stream(f, err->msg, false);
     } else if (cli_refused(f->w->http, status, mu_str_of(f->in.p, f->in.n), err) == -EAGAIN) {
+        lose_stream(f, err->msg, true);
+    } else if (err->code == -ENOENT && may_be_told_yet(f)) {
+        (void)mu_err_set(err, -ENOENT, "%s has not heard of job %s from its nodes yet",
+                         cli_http_where(f->w->http), f->w->id);
         lose_stream(f, err->msg, true);
     } else {
         cJSON *job = err->code == -ENOENT ? cli_ask_job(f->w->http, f->w->o, f->w->id, err) : NULL;

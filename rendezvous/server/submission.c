@@ -15,6 +15,7 @@
 #define ARGS_MAX 4096
 #define SUBMITTER_BYTES 256
 #define PATH_BYTES 4096
+#define STRING_BYTES ((size_t)128 << 10) /* Linux's MAX_ARG_STRLEN: more cannot be started. */
 
 /* Flags of node-agent that a submitter may give. What says where agents meet, how many there are,
  * where files go, or what is run beside the workers is the service's. */
@@ -237,7 +238,10 @@ static int check_env(const cJSON *env, struct mu_err *err)
         (void)mu_quote(shown, sizeof shown, mu_str_of(e->string, strlen(e->string)));
         if (!is_env_name(e->string))
             return mu_err_set(err, -EINVAL, "'env': %s is not a variable's name", shown);
-        if (text_of(e, "env", CTL_SPEC_BYTES, err) == NULL)
+        size_t used = strlen(e->string) + 1;
+        if (used >= STRING_BYTES)
+            return mu_err_set(err, -EINVAL, "'env': a name is longer than a system takes");
+        if (text_of(e, "env", STRING_BYTES - used, err) == NULL)
             return -EINVAL;
     }
     return 0;
@@ -297,11 +301,15 @@ static int check_texts(const cJSON *root, struct mu_err *err)
     const cJSON *env = field(root, "env");
     const cJSON *cwd = field(root, "cwd");
     const cJSON *who = field(root, "submitter");
-    if (argv == NULL || read_texts(argv, "argv", CTL_SPEC_BYTES, err) < 0 || argv->child == NULL ||
+    if (argv == NULL || read_texts(argv, "argv", STRING_BYTES, err) < 0 || argv->child == NULL ||
         argv->child->valuestring[0] == '\0')
         return err != NULL && err->code != 0
                    ? err->code
                    : mu_err_set(err, -EINVAL, "'argv' is missing or empty: what is to be run?");
+    if (argv->child->valuestring[0] == '-') /* It would be taken for a flag of the agent. */
+        return mu_err_set(err, -EINVAL,
+                          "'argv' begins with a '-': the program comes first, and flags of the "
+                          "agent are 'agent_args'");
     if (cwd != NULL) {
         const char *text = text_of(cwd, "cwd", PATH_BYTES, err);
         if (text == NULL)

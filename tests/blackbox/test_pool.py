@@ -285,7 +285,9 @@ def test_drain_and_undrain(server):
 
 
 @pytest.mark.parametrize("body,part", [
-    (None, "has no body"), ("[1]", "not one JSON object"), ('{"argv":["a"]} x', "not one JSON object"), ("{}", "'argv' is missing"),
+    (None, "has no body"), ("[1]", "not one JSON object"), ('{"argv":["a"]} x', "not one JSON object"), ("{}", "'argv' is missing"), ('{"argv":["--help"]}', "'argv' begins with a '-'"),
+    pytest.param('{"argv":["a","' + "x" * 131072 + '"]}', "'argv' is not a text of at most 131071 bytes", id="long argument"),
+    pytest.param('{"argv":["a"],"env":{"ABC":"' + "x" * 131068 + '"}}', "'env' is not a text of at most 131067 bytes", id="long variable"),
     ('{"argv":[]}', "'argv' is missing"), ('{"argv":"a"}', "'argv' is not a list"), ('{"argv":[1]}', "'argv' is not a text"),
     ('{"argv":["a"],"argw":1}', 'no field "argw"'), ('{"argv":["a"],"argv":["b"]}', '"argv" is there twice'),
     ('{"argv":["a\\u0000"]}', "NUL"), ('{"argv":["\\\\\\u0000"]}', "NUL"), ('{"argv":["a"],"nnodes":"2:1"}', "'nnodes'"), ('{"argv":["a"],"nnodes":0}', "'nnodes'"),

@@ -145,6 +145,28 @@ def test_a_server_that_goes_away_in_the_middle_loses_and_repeats_no_line(pool, m
     assert m.out.lines == [f"[{i % 3}] line {i}" for i in range(300)] + [f"[1] between {i}" for i in range(3)]
 
 
+def test_a_server_that_came_back_without_memory_is_given_time_to_hear_of_the_job(pool, muster):
+    """Its nodes tell it what runs, and they may be back later than muster."""
+    m = muster("run", "--", "train")
+    job = pool.wait_job()
+    job.become("running")
+    job.say("before")
+    m.out.wait("before")
+    pool.go_away()
+    with pool.changed:
+        del pool.jobs[job.id]
+    pool.come_back()
+    m.err.wait(f"has not heard of job {job.id} from its nodes yet; trying again")
+    assert m.p.poll() is None
+    with pool.changed:
+        pool.jobs[job.id] = job
+        pool.changed.notify_all()
+    job.say("after")
+    m.out.wait("after")
+    job.become("failed", exit_status=3)
+    assert m.end() == 3 and m.out.lines == ["[0] before", "[0] after"]
+
+
 def test_one_reader_too_many_is_told_at_once_and_a_job_that_was_submitted_goes_on(pool, muster):
     full = "96 read the output of jobs already: end one"
     pool.refuse = {"/jobs/job-5f3a9c/logs": (503, {"error": full})}
