@@ -13,6 +13,7 @@
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/parse.h"
 
@@ -207,6 +208,15 @@ int kept_init(struct kept *l, const char *dir, struct mu_err *err)
                           "folder with --log-dir",
                           dir);
     return 0;
+}
+
+/* Where it was removed under us: as at the start. */
+static int renew_folder(struct kept *l, struct mu_err *err)
+{
+    char dir[sizeof l->dir];
+    memcpy(dir, l->dir, sizeof dir);
+    kept_fini(l);
+    return kept_init(l, dir, err);
 }
 
 void kept_fini(struct kept *l)
@@ -455,14 +465,25 @@ void kept_sweep(struct kept *l)
 
 /* --- one job's --- */
 
+static int open_at_end(const struct kept *l, const char *name)
+{
+    return openat(l->dir_fd, name,
+                  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+}
+
 /* The present part, at its end. */
 static void open_part(struct keeper *g)
 {
     char name[NAME_BYTES];
     struct stat st;
     name_of(g->job, (struct kept_part){g->attempt, g->part}, name);
-    g->fd = openat(g->logs->dir_fd, name,
-                   O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0600);
+    g->fd = open_at_end(g->logs, name);
+    if (g->fd < 0 && errno == ENOENT) { /* Somebody has removed the folder. */
+        struct mu_err err = {0};
+        if (renew_folder(g->logs, &err) < 0)
+            mu_log(MU_WARN, "service.folder", "why=\"%s\"", err.msg);
+        g->fd = open_at_end(g->logs, name);
+    }
     g->open_error = g->fd < 0 ? errno : 0;
     g->part_bytes = g->fd >= 0 && fstat(g->fd, &st) == 0 ? (uint64_t)st.st_size : 0;
 }

@@ -3,6 +3,7 @@ import json
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -500,6 +501,22 @@ def test_a_full_disk_stops_no_job(rig):
     s.err.wait("service.lost job=full lines=[0-9]+")
     texts = node.texts("full", 1, rank=0)
     assert texts and texts == [f"{i} " + "x" * 100 for i in range(len(texts))] and len(texts) < 2000
+
+
+def test_a_folder_that_was_removed_is_made_anew_for_the_next_job(rig):
+    kept = rig.folder / "away" / "kept"
+    rig.service(log_dir=kept)
+    node = rig.pool.node()
+    for attempt, job in enumerate(("one", "two"), 1):
+        node.assign(job, [rig.script(f"{job}.py", f'say("{job}")\n')], rig.folder)
+        node.placed(job, 2)
+        assert node.texts(job, attempt, rank=0) == [job]
+        shutil.rmtree(kept.parent)
+    assert kept.parent.exists() is False
+    third = rig.script("three.py", 'say("three")\n')
+    node.assign("three", [third], rig.folder)
+    node.placed("three", 2)
+    assert node.texts("three", 3, rank=0) == ["three"] and kept.stat().st_mode & 0o777 == 0o700
 
 
 def lost_at_the_end(s, node, job, stream, **options):
