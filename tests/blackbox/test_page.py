@@ -356,6 +356,22 @@ def test_a_chosen_incident_stays_and_the_newest_is_followed(server, browse):
 
 
 @needs_chromium
+def test_what_speaks_against_a_node_is_said_with_its_workers(server, browse):
+    """What counts for --quarantine: as muster nodes says it."""
+    with closing_all() as things:
+        g = Group(server, things, max_restarts=9)
+        for code in (3, 4):
+            g.fail(node=1, kind="worker_exit", exit_code=code)
+            g.stopped()
+            g.start()
+        p = browse(server)
+        p.wait("document.querySelectorAll('#grid .c.running').length === 4")
+        cells = {w: p.js(f"document.querySelectorAll('#grid .c')[{w}].click(), document.getElementById('inspect').textContent") for w in (0, 3)}
+        assert "began here" not in cells[0], cells
+        assert "node n1" in cells[3] and "2 failures began here, the last in round 2: " in cells[3] and "status 4" in cells[3], cells
+
+
+@needs_chromium
 def test_jobs_are_chosen_by_link(server, browse):
     with closing_all() as things:
         Group(server, things, run_id="one")

@@ -574,6 +574,8 @@ function inspect() {
     parts.push(n.state);
   }
   if (n.unhealthy) parts.push('health check: ' + n.unhealthy.text);
+  const last = (n.failures || []).at(-1);
+  if (last) parts.push(plural(n.failures.length, 'failure') + ' began here, the last in round ' + last.round + ': ' + last.sentence);
   if (n.drain) parts.push('leaves: ' + n.drain.reason);
   if (n.gpus) parts.push(plural(n.gpus, 'GPU') + ' on its node');
   parts.push('heard ' + span(n.heard_ms_ago / 1000) + ' ago');
