@@ -165,7 +165,7 @@ def test_who_reads_slowly_gets_only_the_newest_and_holds_nobody_up(server, event
 def test_many_readers_all_hear_and_one_too_many_is_told_so(server, events):
     readers = [events() for _ in range(128)]
     e = events(start=False)
-    assert e.answer.status == 503 and "too many streams" in json.loads(e.answer.read())["error"]
+    assert e.answer.status == 503 and "128 streams (events, output of jobs) are open already" in json.loads(e.answer.read())["error"]
     a = Agent(server, host="n1")
     a.expect("welcome")
     for r in readers:
