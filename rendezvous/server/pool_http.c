@@ -222,7 +222,8 @@ ask(struct srv *s, struct pool_job *j, struct pool_event *ev, struct srv_http_an
 {
     struct pool_out out;
     struct mu_err err = {0};
-    if (state_refuses(s, ret))
+    bool frees = ev->type == POOL_EV_STOP; /* Perhaps what fills the disk: it cannot wait for it. */
+    if (!frees && state_refuses(s, ret))
         return;
     ev->node = POOL_NONE;
     ev->job = j->slot;
@@ -340,7 +341,7 @@ bool srv_pool_drain(struct srv *s,
     struct pool_event ev = {.type = POOL_EV_DRAIN, .job = POOL_NONE};
     if (!find(s, name, &ev.node, ret))
         return false;
-    if (ev.node == POOL_NONE || state_refuses(s, ret))
+    if (ev.node == POOL_NONE) /* A disk that takes nothing is no reason to stay. */
         return true;
     int r = srv_pool_step(s, &ev, &out, &err);
     if (r < 0) {
