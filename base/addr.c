@@ -146,6 +146,14 @@ static int listen_on(const struct mu_addr *a, bool dual, int backlog)
     return mu_steal_fd(&fd);
 }
 
+void mu_resend_evenly(int fd)
+{
+    static const char way[] = "reno"; /* Under BBR no connection counts as thin. */
+    const int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof on);
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, way, sizeof way - 1);
+}
+
 int mu_listen(const char *host, uint16_t port, int backlog, uint16_t *ret_port, struct mu_err *err)
 {
     bool any = host[0] == '\0' || strcmp(host, "*") == 0;

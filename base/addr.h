@@ -39,4 +39,9 @@ void mu_addr_primary(char *ret);
  * or a negative errno with a sentence (-EADDRINUSE: it names who has it where that may be read). */
 int mu_listen(const char *host, uint16_t port, int backlog, uint16_t *ret_port, struct mu_err *err);
 
+/* Of a connection with little under way at a time, or a listener for such: what is lost is sent
+ * again at even intervals. With ever longer ones, as is usual, a network that was away for a second
+ * is silent for two or three. A wish: all works without it. */
+void mu_resend_evenly(int fd);
+
 #endif

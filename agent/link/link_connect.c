@@ -21,26 +21,20 @@ static void options_for(const uv_tcp_t *tcp)
 {
     uv_os_fd_t fd = -1;
     /* Idle and then silent: keepalive. Silent with data under way: the user time-out. Each alone
-     * misses the other's case. And what is lost is sent again at even intervals: with ever longer
-     * ones a network that was away for a second would be silent for two or three. */
+     * misses the other's case. */
     static const struct {
         int level;
         int name;
         int value;
-    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},
-                   {SOL_SOCKET, SO_KEEPALIVE, 1},
-                   {IPPROTO_TCP, TCP_KEEPIDLE, 1},
-                   {IPPROTO_TCP, TCP_KEEPINTVL, 1},
-                   {IPPROTO_TCP, TCP_KEEPCNT, 3},
-                   {IPPROTO_TCP, TCP_USER_TIMEOUT, 2500},
-                   {IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1}};
-    static const char even[] = "reno"; /* Under BBR no stream counts as thin. */
+    } options[] = {{IPPROTO_TCP, TCP_NODELAY, 1},  {SOL_SOCKET, SO_KEEPALIVE, 1},
+                   {IPPROTO_TCP, TCP_KEEPIDLE, 1}, {IPPROTO_TCP, TCP_KEEPINTVL, 1},
+                   {IPPROTO_TCP, TCP_KEEPCNT, 3},  {IPPROTO_TCP, TCP_USER_TIMEOUT, 2500}};
     if (uv_fileno((const uv_handle_t *)tcp, &fd) < 0)
         return;
     for (size_t i = 0; i < MU_COUNT(options); i++)
         (void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
                          sizeof options[i].value); /* Without it we are slower, not wrong. */
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, even, sizeof even - 1);
+    mu_resend_evenly(fd);
 }
 
 static void fail(struct link *l, int code, const char *what)

@@ -16,6 +16,8 @@
 struct pool_job *pool_job_at(const struct pool *p, uint32_t slot);
 /* It is placed, and is to stay where it is. */
 bool pool_job_goes_on(const struct pool_job *j);
+/* Is it on nodes, or ending there? Else what is said of a start is of an earlier one. */
+bool pool_job_has_start(const struct pool_job *j);
 void pool_job_dirty(struct pool *p, struct pool_job *j);
 /* The only function that writes the state. */
 void pool_job_move(struct pool *p, struct pool_job *j, enum pool_job_state to);

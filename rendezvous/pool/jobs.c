@@ -40,6 +40,11 @@ bool pool_is_over(const struct pool_job *j)
     return j->state == POOL_STOPPED || j->state == POOL_DONE || j->state == POOL_FAILED;
 }
 
+bool pool_job_has_start(const struct pool_job *j)
+{
+    return j->state != POOL_QUEUED && !pool_is_over(j);
+}
+
 bool pool_job_goes_on(const struct pool_job *j)
 {
     return (j->state == POOL_STARTING || j->state == POOL_RUNNING) && !j->stop;
@@ -491,7 +496,7 @@ static void replace_ended(struct pool *p, struct pool_job *j)
 
 void pool_job_check(struct pool *p, struct pool_job *j)
 {
-    if (j->state == POOL_QUEUED || pool_is_over(j))
+    if (!pool_job_has_start(j))
         return;
     struct count c = count_seats(j);
     bool decided = j->verdict != POOL_UNDECIDED;

@@ -299,7 +299,7 @@ static void refuse(struct pool *p, struct pool_job *j, struct pool_seat *s, cons
     char shown[MU_MESSAGE_BYTES];
     (void)snprintf(shown, sizeof shown, "%.200s refused it: %.280s", n->host,
                    text[0] != '\0' ? text : "it did not say why");
-    bool past = pool_is_over(j) || j->state == POOL_QUEUED; /* Of a start that is behind it. */
+    bool past = !pool_job_has_start(j); /* Of one that is behind it. */
     if (!past && j->refusals < MU_POOL_REFUSALS_MAX)
         j->avoid[j->refusals] = s->node;
     j->refusals += !past;
@@ -339,8 +339,7 @@ static void on_placed(struct pool *p, const struct pool_event *ev)
     if (m->state == 3) {
         refuse(p, j, s, m->text);
     } else if (m->state == 2) {
-        if (m->text[0] != '\0' && m->status != 0 && j->cause[0] == '\0' && !pool_is_over(j) &&
-            j->state != POOL_QUEUED)
+        if (m->text[0] != '\0' && m->status != 0 && j->cause[0] == '\0' && pool_job_has_start(j))
             (void)snprintf(j->cause, sizeof j->cause, "%.200s: %.280s", s->host, m->text);
         seat_ended(p, j, s, (uint32_t)m->status);
     } else {
@@ -404,8 +403,7 @@ static void on_beat(struct pool *p, uint32_t slot)
 
 static void on_round(struct pool *p, struct pool_job *j, const struct pool_event *ev)
 {
-    if (j->attempt == 0 || j->state == POOL_QUEUED || pool_is_over(j) ||
-        ev->begun_unix_ms < j->started_unix_ms)
+    if (j->attempt == 0 || !pool_job_has_start(j) || ev->begun_unix_ms < j->started_unix_ms)
         return;
     if (!j->met)
         j->keep_due = true;
@@ -417,7 +415,7 @@ static void on_round(struct pool *p, struct pool_job *j, const struct pool_event
 
 static void on_verdict(struct pool *p, struct pool_job *j, const struct pool_event *ev)
 {
-    if (j->state == POOL_QUEUED || pool_is_over(j) || j->verdict != POOL_UNDECIDED ||
+    if (!pool_job_has_start(j) || j->verdict != POOL_UNDECIDED ||
         ev->begun_unix_ms < j->started_unix_ms)
         return; /* Of an earlier start. */
     j->verdict = ev->success ? POOL_SUCCEEDED : ev->nodes_gone ? POOL_NODES_GONE : POOL_FAILED_SO;

@@ -150,19 +150,12 @@ static struct patience with_agents(int64_t lease_ns)
 static const struct patience with_others = {
     .idle_s = KEEPALIVE_IDLE_S, .interval_s = KEEPALIVE_INTERVAL_S, .user_ms = 0};
 
-/* To agents what is lost is sent again at even intervals, as they do: with ever longer ones a
- * network that was away for a second would be silent for two or three. Under BBR no stream counts
- * as thin. */
-static void set_repeats(struct srv *s, bool agents)
+/* As agents do. What it was before goes to those that are none. */
+static void set_repeats(struct srv *s)
 {
-    static const char even[] = "reno";
-    const int on = 1;
     socklen_t n = sizeof s->congestion - 1;
-    s->congestion[0] = '\0';
-    if (!agents || getsockopt(s->listen_fd, IPPROTO_TCP, TCP_CONGESTION, s->congestion, &n) < 0)
-        return;
-    (void)setsockopt(s->listen_fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, &on, sizeof on);
-    (void)setsockopt(s->listen_fd, IPPROTO_TCP, TCP_CONGESTION, even, sizeof even - 1);
+    if (getsockopt(s->listen_fd, IPPROTO_TCP, TCP_CONGESTION, s->congestion, &n) == 0)
+        mu_resend_evenly(s->listen_fd);
 }
 
 /* What is accepted inherits all of this. Agents are the many where they are served: whoever turns
@@ -182,7 +175,8 @@ static void inherit_options(struct srv *s)
         (void)setsockopt(s->listen_fd, options[i].level, options[i].name, &options[i].value,
                          sizeof options[i].value);
     set_patience(s->listen_fd, &first);
-    set_repeats(s, agents);
+    if (agents)
+        set_repeats(s);
 }
 
 void srv_no_agent(const struct srv *s, int fd)

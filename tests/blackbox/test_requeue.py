@@ -84,12 +84,18 @@ def named(m):
     return m.err.wait(r"job (t-[0-9a-f]{6})").group(1)
 
 
-def test_a_job_whose_node_dies_goes_on_at_another_and_muster_run_follows(cluster):
+def one_that_runs(cluster, *words):
+    """A service, and a job of one worker on it: (service, muster run, the job's id)."""
     worker = script(cluster.folder, "worker", WORKER)
-    first = cluster.service()
-    m = cluster.run("--", str(worker))
+    s = cluster.service()
+    m = cluster.run(*words, "--", str(worker))
     name = named(m)
     m.out.wait("start on")
+    return s, m, name
+
+
+def test_a_job_whose_node_dies_goes_on_at_another_and_muster_run_follows(cluster):
+    first, m, name = one_that_runs(cluster)
     wait_state(cluster.server, name, "running")
     behind = ask(cluster.server, "POST", "/v1/jobs", {"argv": ["true"], "id": "behind"})
     assert behind[0] == 201
@@ -113,11 +119,7 @@ def test_a_job_whose_node_dies_goes_on_at_another_and_muster_run_follows(cluster
 
 
 def test_a_killed_service_is_a_lost_node_and_a_killed_agent_is_not(cluster):
-    worker = script(cluster.folder, "worker", WORKER)
-    s = cluster.service()
-    m = cluster.run("--", str(worker))
-    name = named(m)
-    m.out.wait("start on")
+    s, m, name = one_that_runs(cluster)
     s.process.kill()  # Its agent says that it has to leave.
     s.process.wait(mulib.PATIENCE)
     s = cluster.service()
@@ -143,11 +145,7 @@ def test_a_job_that_is_killed_on_request_ends_with_137(cluster):
 
 
 def test_who_does_not_want_that_says_so(cluster):
-    worker = script(cluster.folder, "worker", WORKER)
-    s = cluster.service()
-    m = cluster.run("--no-requeue", "--", str(worker))
-    name = named(m)
-    m.out.wait("start on")
+    s, m, name = one_that_runs(cluster, "--no-requeue")
     wait_state(cluster.server, name, "running")
     power_off(s)
     j = wait_state(cluster.server, name, "failed")

@@ -1,9 +1,9 @@
 """Service mode between hosts: a job of the pool outlives its host."""
 import subprocess
-import time
 
 from conftest import BIN, HERE
 from test_lab_allow import muster, token_file
+from unitlib import until
 
 WORKER = """#!/bin/sh
 hostname >>"$1/hosts"
@@ -14,10 +14,7 @@ exec sleep 600
 
 def lines_of(path, limit_s):
     """Its lines, once there is one."""
-    end = time.monotonic() + limit_s
-    while not (path.exists() and path.read_text().endswith("\n")):
-        assert time.monotonic() < end, f"{path} has no line"
-        time.sleep(0.05)
+    until(lambda: path.exists() and path.read_text().endswith("\n"), f"{path} has a line", limit_s)
     return path.read_text().split()
 
 
